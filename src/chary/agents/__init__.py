@@ -1,0 +1,52 @@
+"""Agents: specifications that both drivers can play."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.fixed import Baseline, Frozen, Random
+from chary.agents.neighbours import CUCBVI, UCBVI, EpsMix, StepMix
+from chary.agents.protocol import Agent, AgentSpec, Transition
+from chary.errors import InvalidSetting, check_choice
+
+__all__ = [
+    "AGENTS",
+    "CUCBVI",
+    "UCBVI",
+    "Agent",
+    "AgentSpec",
+    "Baseline",
+    "CharyUCBVI",
+    "EpsMix",
+    "Frozen",
+    "Random",
+    "StepMix",
+    "Transition",
+    "make_agent",
+]
+
+AGENTS: dict[str, type[AgentSpec]] = {
+    spec.name: spec for spec in (CharyUCBVI, UCBVI, CUCBVI, StepMix, EpsMix, Baseline, Frozen, Random)
+}
+
+
+def make_agent(name: str, **options: Any) -> AgentSpec:
+    """Return the specification of the agent called `name`.
+
+    Raises:
+        UnknownName: if there is no such agent.
+        InvalidSetting: if it has no such option.
+
+    Example:
+        >>> make_agent("chary", eta=0.2).eta
+        0.2
+    """
+    spec = AGENTS[check_choice("agent", name, AGENTS)]
+    known = spec.__dataclass_fields__
+    for option, value in options.items():
+        if option not in known:
+            raise InvalidSetting(
+                f"{option!r} is no option of agent {name!r}, got {value!r}. It takes: {', '.join(known)}."
+            )
+    return spec(**options)

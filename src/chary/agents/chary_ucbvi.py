@@ -1,0 +1,115 @@
+"""chary itself: UCBVI inside a per-episode budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from chary.agents.protocol import AgentSpec
+from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.mdp import Setting
+from chary.model.bounds import weaker
+from chary.planner._kernels import CHARGES
+from chary.shield import CLOCKS, Rule
+
+__all__ = ["DATA", "MAX_DIFFERENCE_STATES", "CharyUCBVI"]
+
+DATA = ("all", "meta")
+
+# A table of value differences has H * S^2 entries and is remade before every episode.
+MAX_DIFFERENCE_STATES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CharyUCBVI(AgentSpec):
+    """Uniformly conservative UCBVI, ALGORITHM.md sections 2 to 5.
+
+    Args:
+        eta: The exploration budget of every episode, in the user's reward units; inf is no budget.
+        rule: Which steps the budget affords: strict, capped, paper, unlimited or closed.
+        step_bound: With rule `capped` alone: the largest true gap assumed, in the user's reward units.
+        after_refusal: `pause` keeps the ledger open for cheaper steps later in the episode, `close` ends
+            exploration at the first refusal. By default `pause` (`close` with chains off).
+        charge: What a step is charged: paper, coupled or difference.
+        pool: How many chains may be open at once, >= 1.
+        clock: Whether a chain's explorer plays by the `episode`'s step or by the chain's own, `meta`.
+        data: Whether explorers learn from `all` data or from the warm-up and finished chains, `meta`.
+        patience: Episodes without an advance after which a chain is abandoned; None waits for ever.
+        chains: False explores from the start of each episode until refused, the naive strategy.
+    """
+
+    name: ClassVar[str] = "chary"
+    summary: ClassVar[str] = "UCBVI inside a per-episode exploration budget"
+    shielded: ClassVar[bool] = True
+
+    rule: str = "strict"
+    step_bound: float | None = None
+    after_refusal: str | None = None
+    charge: str = "coupled"
+    pool: int = 1000
+    clock: str = "episode"
+    data: str = "all"
+    patience: int | None = None
+    chains: bool = True
+
+    def check(self) -> None:
+        """Raise a CharyError at the first option that is out of range or excluded by another."""
+        # Slotted dataclasses are made anew by the decorator: zero-argument super() would miss the new class.
+        AgentSpec.check(self)
+        if self.eta is None and self.rule not in ("unlimited", "closed"):
+            raise InvalidSetting(
+                f"'eta' must be given with rule {self.rule!r}, got None. Use rule 'unlimited' for no budget at all."
+            )
+        self.resolved_rule(1.0)
+        check_choice("charge", self.charge, CHARGES)
+        check_choice("clock", self.clock, CLOCKS)
+        check_choice("data", self.data, DATA)
+        check_integer("pool", self.pool, minimum=1)
+        if self.patience is not None:
+            check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
+        if not self.chains and self.after_refusal == "pause":
+            raise InvalidSetting(
+                "'after_refusal' must be 'close' with chains off, got 'pause': without chains nothing could "
+                "resume. Leave it out."
+            )
+
+    def check_problem(self, setting: Setting) -> None:
+        """Raise InvalidSetting if these options cannot work on a problem of this size."""
+        if self.charge == "difference" and setting.n_states > MAX_DIFFERENCE_STATES:
+            raise InvalidSetting(
+                f"'charge' can be 'difference' up to {MAX_DIFFERENCE_STATES} states, got {setting.n_states}. "
+                "Use charge 'coupled'."
+            )
+
+    def resolved_rule(self, span: float) -> Rule:
+        """Return the rule in scaled units, one of which is worth `span` of the user's."""
+        after = self.after_refusal or ("pause" if self.chains else "close")
+        return Rule.named(
+            self.rule,
+            eta=float("inf") if self.eta is None else self.eta / span,
+            step_bound=None if self.step_bound is None else self.step_bound / span,
+            after_refusal=after,
+        )
+
+    @property
+    def standing(self) -> str:
+        """The weaker of the bounds' standing and the rule's."""
+        rule = {"strict": "certified", "closed": "certified", "unlimited": "uncertified"}.get(
+            self.rule, "conditional"
+        )
+        return weaker(self.bounds.standing, rule)
+
+    def options(self) -> dict[str, Any]:
+        """Return what a result says about the agent."""
+        own = {
+            "rule": self.rule,
+            "step_bound": self.step_bound,
+            "after_refusal": self.after_refusal or ("pause" if self.chains else "close"),
+            "charge": self.charge,
+            "pool": self.pool if self.chains else None,
+            "clock": self.clock,
+            "data": self.data,
+            "patience": self.patience,
+            "chains": self.chains,
+        }
+        return {**AgentSpec.options(self), **own}

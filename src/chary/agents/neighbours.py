@@ -1,0 +1,84 @@
+"""The algorithms chary is compared with, section 10: all share its counts, planner and rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from chary.agents import _mixtures
+from chary.agents.protocol import AgentSpec
+from chary.errors import InvalidSetting, check_choice, check_real
+
+__all__ = ["BASELINE_VALUES", "CUCBVI", "UCBVI", "EpsMix", "MixtureSpec", "StepMix"]
+
+BASELINE_VALUES = ("estimated", "oracle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MixtureSpec(AgentSpec):
+    """An agent that plays the warm-up's baseline up to some step of the episode and its explorer from there on.
+
+    Args:
+        baseline_value: Whether the value of that baseline is `estimated` from above, or told by an `oracle`.
+    """
+
+    kind: ClassVar[int] = _mixtures.UCBVI
+
+    baseline_value: str = "estimated"
+
+    def check(self) -> None:
+        """Raise a CharyError at the first option that is out of range."""
+        AgentSpec.check(self)
+        check_choice("baseline_value", self.baseline_value, BASELINE_VALUES)
+        if self.eta is None and self.kind in (_mixtures.STEPMIX, _mixtures.EPSMIX):
+            raise InvalidSetting(f"'eta' must be given with agent {self.name!r}, got None.")
+
+    def options(self) -> dict[str, Any]:
+        """Return what a result says about the agent."""
+        return {**AgentSpec.options(self), "baseline_value": self.baseline_value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UCBVI(MixtureSpec):
+    """Optimistic value iteration (Azar et al. 2017), with any bounds of section 5 or its own `ch` and `bf`."""
+
+    name: ClassVar[str] = "ucbvi"
+    summary: ClassVar[str] = "optimism without a budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CUCBVI(MixtureSpec):
+    """Conservative UCBVI (Garcelon et al. 2020): whole episodes of optimism once enough was earned.
+
+    Args:
+        alpha: The share of the baseline's value, in [0, 1], that may be lost on average.
+    """
+
+    name: ClassVar[str] = "cucbvi"
+    summary: ClassVar[str] = "optimistic episodes while the average stays near the baseline"
+    kind: ClassVar[int] = _mixtures.CUCBVI
+
+    alpha: float = 0.05
+
+    def check(self) -> None:
+        """Raise a CharyError at the first option that is out of range."""
+        MixtureSpec.check(self)
+        check_real("alpha", self.alpha, low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepMix(MixtureSpec):
+    """StepMix: the baseline up to a step, the explorer after it, so that the expected value meets V_b - eta."""
+
+    name: ClassVar[str] = "stepmix"
+    summary: ClassVar[str] = "baseline first, optimism from a step chosen to keep the expected value"
+    kind: ClassVar[int] = _mixtures.STEPMIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EpsMix(MixtureSpec):
+    """EpsMix: baseline or explorer, whole episodes at random, so that the expected value meets V_b - eta."""
+
+    name: ClassVar[str] = "epsmix"
+    summary: ClassVar[str] = "baseline or optimism by a coin that keeps the expected value"
+    kind: ClassVar[int] = _mixtures.EPSMIX

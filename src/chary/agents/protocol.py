@@ -1,0 +1,133 @@
+"""What an agent is to the outside: four calls an episode, and a specification that starts one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.errors import InvalidSetting, check_choice, check_real
+from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
+from chary.model.bounds import UCBVI_FAMILIES, Bounds
+from chary.shield import Decision
+
+__all__ = ["Agent", "AgentSpec", "Transition"]
+
+
+class Transition(NamedTuple):
+    """One step as the world answered it; the reward is in the user's own units."""
+
+    state: int
+    action: int
+    reward: float
+    next_state: int
+    terminated: bool
+
+
+class Agent(Protocol):
+    """The step API: any number of episodes, each begun, played step by step, and finished."""
+
+    def begin(self, episode: int, state: int) -> None:
+        """Open an episode that starts in `state`."""
+        ...
+
+    def act(self, episode: int, t: int, state: int) -> Decision:
+        """Return what to play at step `t`."""
+        ...
+
+    def observe(self, episode: int, transition: Transition) -> None:
+        """Take in what the played action led to."""
+        ...
+
+    def finish(self, episode: int) -> None:
+        """Close the episode; its transitions now count."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentSpec:
+    """What all agents can be told; the single source of the command line's options.
+
+    Args:
+        eta: The exploration budget an episode may lose, in the user's reward units; agents without a shield
+            are only judged by it.
+        bonus: The family of bounds, one of hoeffding, l1, kl, bernstein (ucbvi also: ch, bf).
+        bonus_scale: A factor on the bonus, > 0; below 1 bounds are calibrated, not certified.
+        delta: The probability, in (0, 1), with which the bounds of a whole run may fail.
+        reward: Whether the reward function is `known` to the agent or `estimated` from data.
+        prior: A policy that decides ties of the baseline: (S,) actions, (S, A) probabilities, or "recorded"
+            for the one that comes with the problem.
+    """
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    shielded: ClassVar[bool] = False
+
+    eta: float | None = None
+    bonus: str = "kl"
+    bonus_scale: float = 1.0
+    delta: float = 0.1
+    reward: str = "estimated"
+    prior: ArrayLike | str | None = None
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raise a CharyError at the first option that is out of range."""
+        if self.eta is not None:
+            check_real("eta", self.eta, low=0.0, way_out="Use rule 'unlimited' for no budget at all.")
+        check_choice("reward", self.reward, REWARD_KNOWLEDGE)
+        bounds = self.bounds
+        if bounds.family in UCBVI_FAMILIES and self.name != "ucbvi":
+            raise InvalidSetting(
+                f"'bonus' {bounds.family!r} belongs to agent 'ucbvi' alone, got agent {self.name!r}. "
+                "Use hoeffding, l1, kl or bernstein."
+            )
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds these options ask for."""
+        return Bounds(family=self.bonus, scale=self.bonus_scale, delta=self.delta)
+
+    @property
+    def standing(self) -> str:
+        """How sure the promise z* <= eta is: certified, conditional, calibrated or uncertified."""
+        return "uncertified"
+
+    def options(self) -> dict[str, Any]:
+        """Return what a result says about the agent; None where an option does not apply."""
+        return {
+            "rule": None,
+            "step_bound": None,
+            "after_refusal": None,
+            "charge": None,
+            "pool": None,
+            "clock": None,
+            "data": None,
+            "patience": None,
+            "chains": None,
+            "bonus": self.bonus,
+            "bonus_scale": self.bonus_scale,
+            "reward": self.reward,
+        }
+
+    def prior_actions(self, setting: Setting, mdp: FiniteMDP | None = None) -> NDArray[np.int64]:
+        """Return the prior as (S,) actions, -1 where there is none.
+
+        Raises:
+            InvalidSetting: if the problem has no recorded policy, or the prior plays a disallowed action.
+        """
+        if self.prior is None:
+            return np.full(setting.n_states, -1, dtype=np.int64)
+        if isinstance(self.prior, str):
+            check_choice("prior", self.prior, ["recorded"])
+            if mdp is None or mdp.recorded_policy is None:
+                raise InvalidSetting(
+                    f"'prior' can be 'recorded' only where the problem has a recorded policy, "
+                    f"got problem {mdp.name if mdp else 'custom'!r}. Pass an array of actions."
+                )
+            return np.array(mdp.recorded_policy)
+        return np.array(as_policy("prior", self.prior, setting))

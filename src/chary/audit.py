@@ -1,0 +1,261 @@
+"""The judge: regret, true deficit and violations of an episode, from the true MDP.
+
+Only this module and what it calls may hold P and R and speak of a violation. It is the slow and clear
+NumPy twin of the compiled audit, which must agree with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting
+from chary.mdp import FiniteMDP, Floats, Ints
+
+__all__ = [
+    "VIOLATION_TOLERANCE",
+    "EpisodeAudit",
+    "Evaluation",
+    "Solution",
+    "Truth",
+    "audit_episode",
+    "audit_value_cap",
+    "gap_bound",
+    "violates",
+]
+
+VIOLATION_TOLERANCE = 1e-12
+# Rows of P sum to 1 within 1e-9 only, so a value may exceed a sharp cap by as much a step.
+VALUE_CAP_TOLERANCE = 1e-9
+
+
+class Evaluation(NamedTuple):
+    """The exact values of one policy: `value` of shape (H + 1, S) and `q` of shape (H, P), by pair."""
+
+    value: Floats
+    q: Floats
+
+
+class Solution(NamedTuple):
+    """An extreme policy, (H, S) actions, with its `value`, (H + 1, S), and `q`, (H, P)."""
+
+    policy: Ints
+    value: Floats
+    q: Floats
+
+
+class EpisodeAudit(NamedTuple):
+    """What one episode cost, in scaled units (ALGORITHM.md section 7).
+
+    `regret` is unbiased for V*_0 - V^pi_0, `true_deficit` is z* of eq. (1) at the end of the episode
+    (it never falls, so also its largest value), `signed_deficit` is unbiased for the left side of
+    eq. (2), and `largest_gap` is the largest single max(V - Q, 0) that was played.
+    """
+
+    regret: float
+    true_deficit: float
+    signed_deficit: float
+    largest_gap: float
+
+
+@final
+class Truth:
+    """The true MDP with its exact optimum.
+
+    `reward` is the mean reward of each pair, (P,), and `pair_state` its state, (P,). `optimal_policy`
+    has shape (H, S), `optimal_value` (H + 1, S) and `optimal_q` (H, P). Terminal states are worth 0,
+    and policies have action 0 there. All arrays are read-only.
+
+    Example:
+        >>> stay = FiniteMDP.from_arrays([[[1.0], [1.0]]], [[0.25, 1.0]], horizon=3)
+        >>> truth = Truth(stay)
+        >>> truth.value_of_start(truth.optimal_value)
+        3.0
+    """
+
+    __slots__ = ("_acting", "mdp", "optimal_policy", "optimal_q", "optimal_value", "pair_state", "reward")
+
+    def __init__(self, mdp: FiniteMDP) -> None:
+        setting = mdp.setting
+        self.mdp = mdp
+        self.reward: Floats = _kept(np.add.reduceat(mdp.probability * mdp.reward, mdp.row_start[:-1]))
+        self.pair_state: Ints = _kept(np.repeat(np.arange(setting.n_states), np.diff(setting.pair_start)))
+        # Terminal states have no pairs, so the segments of the acting states alone cover them all.
+        self._acting: Ints = _kept(np.flatnonzero(~setting.terminal))
+        self.optimal_policy, self.optimal_value, self.optimal_q = self.solve()
+
+    def backup(self, value: Floats) -> Floats:
+        """Return R + gamma * P @ value for every pair, (P,), of values (S,) one step later."""
+        mdp = self.mdp
+        ahead = np.add.reduceat(mdp.probability * value[mdp.successor], mdp.row_start[:-1])
+        return np.asarray(self.reward + mdp.setting.discount * ahead)
+
+    def highest(self, q: Floats) -> tuple[Ints, Floats]:
+        """Return the first best action and its value in every state, both (S,), of pair values (P,)."""
+        setting = self.mdp.setting
+        starts = setting.pair_start[self._acting]
+        value = np.zeros(setting.n_states)
+        value[self._acting] = np.maximum.reduceat(q, starts)
+        best = np.where(q == value[self.pair_state], setting.pair_action, setting.n_actions)
+        action = np.zeros(setting.n_states, dtype=np.int64)
+        action[self._acting] = np.minimum.reduceat(best, starts)
+        return action, value
+
+    def solve(self, *, worst: bool = False) -> Solution:
+        """Return the optimal policy and its values by backward induction, or with `worst` the worst one's."""
+        H, S, sign = self.mdp.horizon, self.mdp.n_states, -1.0 if worst else 1.0
+        policy = np.zeros((H, S), dtype=np.int64)
+        value, q = np.zeros((H + 1, S)), np.zeros((H, len(self.reward)))
+        for t in reversed(range(H)):
+            q[t] = self.backup(value[t + 1])
+            policy[t], extreme = self.highest(sign * q[t])
+            value[t] = sign * extreme
+        return Solution(_kept(policy), _kept(value), _kept(q))
+
+    def evaluate(self, policy: ArrayLike) -> Evaluation:
+        """Return the exact values of `policy`, actions of shape (H, S), or (S,) for every step alike.
+
+        V_t(s) is copied from Q_t(s, policy_t(s)), so the gap of the policy's own action is exactly 0.
+
+        Raises:
+            InvalidSetting: if the shape is wrong or an action is not allowed.
+        """
+        pair = self.policy_pairs(policy)
+        H, S = self.mdp.horizon, self.mdp.n_states
+        value, q = np.zeros((H + 1, S)), np.zeros((H, len(self.reward)))
+        for t in reversed(range(H)):
+            q[t] = self.backup(value[t + 1])
+            value[t, self._acting] = q[t, pair[t, self._acting]]
+        return Evaluation(_kept(value), _kept(q))
+
+    def policy_pairs(self, policy: ArrayLike) -> Ints:
+        """Return the pair that `policy` plays, (H, S), -1 in terminal states.
+
+        Raises:
+            InvalidSetting: if the shape is wrong or an action is not allowed.
+        """
+        setting = self.mdp.setting
+        H, S, A = setting.horizon, setting.n_states, setting.n_actions
+        actions = np.asarray(policy)
+        if actions.shape not in ((H, S), (S,)) or not np.issubdtype(actions.dtype, np.integer):
+            raise InvalidSetting(
+                f"'policy' must hold whole numbers of shape ({H}, {S}) or ({S},), "
+                f"got {actions.dtype} of shape {actions.shape}."
+            )
+        actions = np.where(setting.terminal, 0, np.broadcast_to(actions, (H, S)))
+        pair: Ints = setting.pair_index[np.arange(S), np.clip(actions, 0, A - 1)]
+        wrong = np.argwhere(((actions < 0) | (actions >= A) | (pair < 0)) & ~setting.terminal)
+        if len(wrong):
+            t, s = (int(i) for i in wrong[0])
+            raise InvalidSetting(
+                f"'policy' must play allowed actions only, got action {int(actions[t, s])} in state {s} "
+                f"at step {t}."
+            )
+        return pair
+
+    def gaps(self, policy: ArrayLike) -> Floats:
+        """Return V_t(s) - Q_t(s, a) of `policy` for every step and pair, (H, P)."""
+        value, q = self.evaluate(policy)
+        return np.asarray(value[:-1, self.pair_state] - q)
+
+    def value_of_start(self, value: Floats) -> float:
+        """Return the mean of `value`, (H + 1, S), over the first state."""
+        return float(self.mdp.start @ value[0])
+
+
+def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline: ArrayLike) -> EpisodeAudit:
+    """Judge one episode against the truth.
+
+    `states` has shape (T + 1,) and `actions` (T,), T <= H; `baseline` is the policy pi_bar of this
+    episode, (H, S). With V and Q of the baseline and V*, Q* of the optimum,
+
+        regret         = sum_t gamma^t (V*_t(s_t) - Q*_t(s_t, a_t)),
+        true deficit   = sum_t max(V_t(s_t) - Q_t(s_t, a_t), 0),    eq. (1),
+        signed deficit = sum_t gamma^t (V_t(s_t) - Q_t(s_t, a_t)),  eq. (2),
+
+    added in ascending t. A step of the baseline's own adds exactly 0 to both deficits.
+
+    Raises:
+        InvalidData: if states and actions do not make an episode of this MDP.
+        InvalidAction: if an action is not allowed where it was played.
+        InvalidSetting: if `baseline` is not a policy of this MDP.
+    """
+    setting = truth.mdp.setting
+    visited, played = _episode(truth, states, actions)
+    value, q = truth.evaluate(baseline)
+    regret = true_deficit = signed_deficit = largest_gap = 0.0
+    weight = 1.0
+    for t, (s, a) in enumerate(zip(visited, played, strict=False)):
+        p = int(setting.pair_index[s, a])
+        if p < 0:
+            raise InvalidAction(
+                f"'actions' must be allowed where they are played, got {a} in state {s} at step {t}."
+            )
+        gap = float(value[t, s]) - float(q[t, p])
+        regret += weight * (float(truth.optimal_value[t, s]) - float(truth.optimal_q[t, p]))
+        true_deficit += max(gap, 0.0)
+        signed_deficit += weight * gap
+        largest_gap = max(largest_gap, gap)
+        weight *= setting.discount
+    return EpisodeAudit(regret, true_deficit, signed_deficit, largest_gap)
+
+
+def violates(true_deficit: float, eta: float) -> bool:
+    """Say whether an episode broke its budget: z* > eta + 1e-12, both in the same units.
+
+    Example:
+        >>> violates(0.3, 0.1 + 0.2), violates(0.31, 0.3)
+        (False, True)
+    """
+    return true_deficit > eta + VIOLATION_TOLERANCE
+
+
+def audit_value_cap(truth: Truth) -> float:
+    """Return the largest optimal value over all steps and states, once it is known to respect the value cap.
+
+    Raises:
+        InvalidMDP: if the declared cap is below it, for then upper bounds clipped at the cap are no bounds.
+    """
+    largest = float(truth.optimal_value.max())
+    cap = truth.mdp.setting.value_cap
+    if largest > cap + VALUE_CAP_TOLERANCE:
+        raise InvalidMDP(
+            f"'value_cap' must bound the optimal value, which reaches {largest:.12g}, got {cap:.12g}. "
+            "Raise it, or leave it out to use the horizon."
+        )
+    return largest
+
+
+def gap_bound(truth: Truth, policy: ArrayLike) -> float:
+    """Return the largest V_t(s) - Q_t(s, a) of `policy` over all steps, states and allowed actions.
+
+    Rule `capped` is valid with every step bound >= this of each baseline played, and rule `paper` where
+    it is <= eta / 2 (Assumption 2.3, for the baselines in fact played).
+    """
+    return float(truth.gaps(policy).max())
+
+
+def _episode(truth: Truth, states: ArrayLike, actions: ArrayLike) -> tuple[list[int], list[int]]:
+    setting = truth.mdp.setting
+    visited, played = np.asarray(states), np.asarray(actions)
+    T = len(played) if played.ndim == 1 else -1
+    if not 0 <= T <= setting.horizon or visited.shape != (T + 1,):
+        raise InvalidData(
+            f"'states' and 'actions' must have shapes (T + 1,) and (T,) with T <= {setting.horizon}, "
+            f"got {visited.shape} and {played.shape}."
+        )
+    for name, array, size in (("states", visited, setting.n_states), ("actions", played, setting.n_actions)):
+        # An empty list of actions is an array of floats to NumPy.
+        if len(array) and not np.issubdtype(array.dtype, np.integer):
+            raise InvalidData(f"{name!r} must hold whole numbers, got {array.dtype}.")
+        outside = array[(array < 0) | (array >= size)]
+        if len(outside):
+            raise InvalidData(f"{name!r} must lie in 0..{size - 1}, got {int(outside[0])}.")
+    return [int(s) for s in visited], [int(a) for a in played]
+
+
+def _kept(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,174 @@
+"""Sparse rows over state-action pairs: the one layout of counts and of true probabilities in kernels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import jit
+from chary.mdp import FiniteMDP, Setting
+
+__all__ = ["Rows", "count_into", "empty_rows", "find_successor", "repacked", "room_needed", "true_rows"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FIRST_CAPACITY = 4
+
+
+class Rows(NamedTuple):
+    """Rows of weights over successors, one a pair; weights are counts, or probabilities with total 1.
+
+    Row p holds `length[p]` entries from `begin[p]` on, successors ascending, with room for
+    `capacity[p]`; `reward` are sums of rewards on the transition. `total`, `reward_total` and
+    `square_total` are N(s, a) and the sums of rewards and of their squares, shape (P,); `visits` is N(s),
+    shape (S,); `used[0]` is how much of the entries is handed out.
+    """
+
+    pair_start: Ints
+    pair_action: Ints
+    pair_index: Ints
+    begin: Ints
+    length: Ints
+    capacity: Ints
+    successor: Ints
+    weight: Floats
+    reward: Floats
+    total: Floats
+    reward_total: Floats
+    square_total: Floats
+    visits: Floats
+    used: Ints
+
+
+def empty_rows(setting: Setting, room: int = 0) -> Rows:
+    """Return rows that have counted nothing, with `room` free entries."""
+    P = setting.n_pairs
+    return Rows(
+        pair_start=np.array(setting.pair_start),
+        pair_action=np.array(setting.pair_action),
+        pair_index=np.array(setting.pair_index),
+        begin=np.zeros(P, dtype=np.int64),
+        length=np.zeros(P, dtype=np.int64),
+        capacity=np.zeros(P, dtype=np.int64),
+        successor=np.zeros(room, dtype=np.int64),
+        weight=np.zeros(room),
+        reward=np.zeros(room),
+        total=np.zeros(P),
+        reward_total=np.zeros(P),
+        square_total=np.zeros(P),
+        visits=np.zeros(setting.n_states),
+        used=np.zeros(1, dtype=np.int64),
+    )
+
+
+def true_rows(mdp: FiniteMDP) -> Rows:
+    """Return the MDP's own probabilities as rows; only `audit` and the simulated world may call this."""
+    rows = empty_rows(mdp.setting, len(mdp.successor))
+    rows.begin[:] = mdp.row_start[:-1]
+    rows.length[:] = np.diff(mdp.row_start)
+    rows.capacity[:] = rows.length
+    rows.successor[:] = mdp.successor
+    rows.weight[:] = mdp.probability
+    rows.reward[:] = mdp.probability * mdp.reward
+    rows.total[:] = 1.0
+    rows.reward_total[:] = np.add.reduceat(rows.reward, mdp.row_start[:-1])
+    rows.used[0] = len(mdp.successor)
+    return rows
+
+
+@jit
+def find_successor(rows: Rows, p: int, x: int) -> int:
+    """Return the place of the first entry of row p whose successor is >= x, by bisection."""
+    low = rows.begin[p]
+    high = low + rows.length[p]
+    while low < high:
+        middle = (low + high) // 2
+        if rows.successor[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit
+def count_into(rows: Rows, p: int, x: int, r: float) -> None:
+    """Count one transition of pair p to x with reward r; `room_needed` entries must be free."""
+    place = find_successor(rows, p, x)
+    end = rows.begin[p] + rows.length[p]
+    if place == end or rows.successor[place] != x:
+        if rows.length[p] == rows.capacity[p]:
+            # Move the row to the free end with twice the room; the old place is lost until the next repack.
+            offset = place - rows.begin[p]
+            fresh = rows.used[0]
+            capacity = max(FIRST_CAPACITY, 2 * rows.capacity[p])
+            for i in range(rows.length[p]):
+                rows.successor[fresh + i] = rows.successor[rows.begin[p] + i]
+                rows.weight[fresh + i] = rows.weight[rows.begin[p] + i]
+                rows.reward[fresh + i] = rows.reward[rows.begin[p] + i]
+            rows.begin[p] = fresh
+            rows.capacity[p] = capacity
+            rows.used[0] = fresh + capacity
+            place = fresh + offset
+            end = fresh + rows.length[p]
+        for i in range(end, place, -1):
+            rows.successor[i] = rows.successor[i - 1]
+            rows.weight[i] = rows.weight[i - 1]
+            rows.reward[i] = rows.reward[i - 1]
+        rows.successor[place] = x
+        rows.weight[place] = 0.0
+        rows.reward[place] = 0.0
+        rows.length[p] += 1
+    rows.weight[place] += 1.0
+    rows.reward[place] += r
+    rows.total[p] += 1.0
+    rows.reward_total[p] += r
+    rows.square_total[p] += r * r
+
+
+@jit
+def room_needed(rows: Rows, pairs: Ints, steps: int) -> int:
+    """Return a bound on the entries that counting these transitions may take from the free end.
+
+    A row that moves takes twice its capacity, and one that fills up again within the same episode no more
+    than the 2 * steps added for each of its transitions.
+    """
+    need = 0
+    for i in range(steps):
+        need += FIRST_CAPACITY + 2 * (rows.capacity[pairs[i]] + steps)
+    return need
+
+
+def repacked(rows: Rows, room: int) -> Rows:
+    """Return the same counts, rows contiguous in pair order, with at least `room` free entries behind."""
+    # Half as much again a row: enough that common rows rarely move, and cheap to keep in cache.
+    capacity = rows.length + np.maximum(rows.length // 2, np.where(rows.length > 0, 2, 0))
+    begin = np.concatenate([[0], np.cumsum(capacity)]).astype(np.int64)
+    used = int(begin[-1])
+    size = used + max(room, used // 2)
+    successor, weight, reward = np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size)
+    _move_rows(rows, begin, successor, weight, reward)
+    return rows._replace(
+        begin=begin[:-1].copy(),
+        length=rows.length.copy(),
+        total=rows.total.copy(),
+        reward_total=rows.reward_total.copy(),
+        square_total=rows.square_total.copy(),
+        visits=rows.visits.copy(),
+        capacity=capacity,
+        successor=successor,
+        weight=weight,
+        reward=reward,
+        used=np.array([used], dtype=np.int64),
+    )
+
+
+@jit
+def _move_rows(rows: Rows, begin: Ints, successor: Ints, weight: Floats, reward: Floats) -> None:
+    for p in range(len(rows.length)):
+        for i in range(rows.length[p]):
+            successor[begin[p] + i] = rows.successor[rows.begin[p] + i]
+            weight[begin[p] + i] = rows.weight[rows.begin[p] + i]
+            reward[begin[p] + i] = rows.reward[rows.begin[p] + i]

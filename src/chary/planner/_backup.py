@@ -1,0 +1,380 @@
+"""One backup of one pair under each family of bounds (section 5), and its worst case over a box (section 3)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import jit
+from chary.model.radii import BERNSTEIN, BF, CH, EXACT, HOEFFDING, KL, L1, Radii
+from chary.model.rows import Rows, find_successor
+
+__all__ = ["Scratch", "backup", "deviation", "is_observed", "listed_reward", "new_scratch", "tail_mass"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Scratch(NamedTuple):
+    """Room for one row while it is being solved; shape (S + 1,) each."""
+
+    value: Floats
+    loss: Floats
+    mass: Floats
+    place: Ints
+
+
+def new_scratch(n_states: int) -> Scratch:
+    """Return room for rows of an MDP with `n_states` states."""
+    n = n_states + 1
+    return Scratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64))
+
+
+@jit
+def backup(
+    rows: Rows, radii: Radii, p: int, t: int, sign: int, v_next: Floats, order: Ints, scratch: Scratch
+) -> float:
+    """Return Q_t(s, a) of pair p with the bonus in direction `sign`, clipped to [0, vmax_t].
+
+    `order` sorts the states by v_next, ascending; only `l1` and `kl` read it.
+    """
+    n = rows.total[p]
+    if n == 0.0:
+        return radii.vmax[t] if sign > 0 else 0.0
+    if radii.family == L1 or radii.family == KL:
+        q = _worst_case(rows, radii, p, sign, v_next, order, scratch)
+    else:
+        begin = rows.begin[p]
+        future = 0.0
+        for i in range(begin, begin + rows.length[p]):
+            future += rows.weight[i] * v_next[rows.successor[i]]
+        q = (rows.reward_total[p] + radii.discount * future) / n
+        if radii.family == HOEFFDING or radii.family == CH:
+            q += sign * radii.width[p]
+        elif radii.family == BERNSTEIN or radii.family == BF:
+            q += sign * _variance_bonus(rows, radii, p, v_next)
+    return min(max(q, 0.0), radii.vmax[t])
+
+
+@jit
+def _variance_bonus(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
+    """Return the `bernstein` bonus (variance of r + gamma V') or the `bf` one (variance of V' alone)."""
+    n = rows.total[p]
+    deviation = _deviation_of_value(rows, radii, p, v_next)
+    if radii.family == BERNSTEIN:
+        return radii.width[p] + radii.scale * math.sqrt(2.0 * radii.log_term / n) * deviation
+    return radii.width[p] + radii.scale * (
+        math.sqrt(8.0 * radii.log_term / n) * deviation + _unseen_term(rows, radii, p)
+    )
+
+
+@jit
+def _deviation_of_value(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
+    """Return the empirical standard deviation of r + gamma V' (`bf`: of V')."""
+    n = rows.total[p]
+    begin = rows.begin[p]
+    with_reward = radii.family == BERNSTEIN
+    gamma = radii.discount if with_reward else 1.0
+    mean = 0.0
+    for i in range(begin, begin + rows.length[p]):
+        r = rows.reward[i] if with_reward else 0.0
+        mean += r + gamma * rows.weight[i] * v_next[rows.successor[i]]
+    mean /= n
+    variance = radii.spread[p] if with_reward else 0.0
+    for i in range(begin, begin + rows.length[p]):
+        r = rows.reward[i] / rows.weight[i] if with_reward else 0.0
+        away = r + gamma * v_next[rows.successor[i]] - mean
+        variance += rows.weight[i] / n * away * away
+    return math.sqrt(variance)
+
+
+@jit
+def _unseen_term(rows: Rows, radii: Radii, p: int) -> float:
+    """Return UCBVI-BF's last term: what the successors' own uncertainty adds."""
+    n = rows.total[p]
+    H = radii.horizon
+    n_states = len(rows.visits)
+    top = 100.0**2 * float(H) ** 3 * float(n_states) ** 2 * radii.n_actions * radii.log_term**2
+    total = 0.0
+    for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
+        x = rows.successor[i]
+        if not radii.terminal[x]:
+            total += rows.weight[i] / n * min(top / max(1.0, rows.visits[x]), float(H) ** 2)
+    return math.sqrt(8.0 * total / n)
+
+
+@jit
+def _find_listed(radii: Radii, p: int, x: int) -> int:
+    """Return the place of x among the declared rewards of pair p, -1 if it is not listed."""
+    low = radii.known_begin[p]
+    end = radii.known_begin[p + 1]
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        if radii.known_successor[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < end and radii.known_successor[low] == x else -1
+
+
+@jit
+def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
+    """Return the declared reward of moving to x, or what an undeclared one is at most (`sign` > 0) or least."""
+    place = _find_listed(radii, p, x)
+    if place >= 0:
+        return radii.known_reward[place]
+    return radii.other_high[p] if sign > 0 else radii.other_low[p]
+
+
+@jit
+def is_observed(rows: Rows, p: int, x: int) -> bool:
+    place = find_successor(rows, p, x)
+    return place < rows.begin[p] + rows.length[p] and rows.successor[place] == x
+
+
+@jit
+def _best_unobserved(rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats, order: Ints) -> float:
+    """Return the largest sign * (r + gamma V') among successors never seen, -inf if there can be none."""
+    best = -math.inf
+    if rows.length[p] >= radii.support[p]:
+        return best
+    for i in range(radii.known_begin[p], radii.known_begin[p + 1]):
+        x = radii.known_successor[i]
+        if not is_observed(rows, p, x):
+            best = max(best, sign * (radii.known_reward[i] + radii.discount * v_next[x]))
+    listed = radii.known_begin[p + 1] - radii.known_begin[p]
+    n_states = len(v_next)
+    if listed == n_states:
+        return best
+    other = radii.other_high[p] if sign > 0 else radii.other_low[p]
+    for i in range(n_states):
+        x = order[n_states - 1 - i] if sign > 0 else order[i]
+        if is_observed(rows, p, x) or (listed > 0 and _find_listed(radii, p, x) >= 0):
+            continue
+        return max(best, sign * (other + radii.discount * v_next[x]))
+    return best
+
+
+@jit
+def _worst_case(
+    rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats, order: Ints, scratch: Scratch
+) -> float:
+    """Return the largest (`sign` > 0) or smallest backup over the confidence ball of pair p, exactly."""
+    n = rows.total[p]
+    begin = rows.begin[p]
+    k = rows.length[p]
+    for i in range(k):
+        r = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
+        scratch.value[i] = sign * (r + radii.discount * v_next[rows.successor[begin + i]])
+        scratch.mass[i] = rows.weight[begin + i] / n
+    unseen = _best_unobserved(rows, radii, p, sign, v_next, order)
+    if radii.family == L1:
+        best = _l1_maximum(k, unseen, radii.width[p] / 2.0, scratch)
+    else:
+        best = _kl_maximum(k, unseen, radii.width[p], scratch)
+    if radii.known:
+        return sign * best
+    reward = rows.reward_total[p] / n
+    return sign * best + reward + (radii.reward_above[p] if sign > 0 else -radii.reward_below[p])
+
+
+@jit
+def _sort_places_into(place: Ints, k: int, key: Floats) -> None:
+    """Sort 0..k-1 by key, ascending; insertion sort, since rows are short."""
+    for i in range(k):
+        j = i
+        while j > 0 and key[place[j - 1]] > key[i]:
+            place[j] = place[j - 1]
+            j -= 1
+        place[j] = i
+
+
+@jit
+def _l1_maximum(k: int, unseen: float, radius: float, scratch: Scratch) -> float:
+    """Return max q.u over half the L1 distance <= radius: fill the best, empty the worst."""
+    value, mass, place = scratch.value, scratch.mass, scratch.place
+    _sort_places_into(place, k, value)
+    top = place[k - 1]
+    total = 0.0
+    for i in range(k):
+        total += mass[i] * value[i]
+    if unseen > value[top]:
+        receive = unseen
+        left = min(radius, 1.0)
+        donors = k
+    else:
+        receive = value[top]
+        left = min(radius, 1.0 - mass[top])
+        donors = k - 1
+    for j in range(donors):
+        if left <= 0.0:
+            break
+        moved = min(left, mass[place[j]])
+        total += moved * (receive - value[place[j]])
+        left -= moved
+    return total
+
+
+@jit
+def _kl_maximum(k: int, unseen: float, divergence: float, scratch: Scratch) -> float:
+    """Return max q.u over sum_x p_x ln(p_x / q_x) <= divergence, by its dual.
+
+    The maximiser is q_x proportional to p_x / (nu - u_x), where nu solves
+    f(nu) = sum p ln(nu - u) + ln sum p / (nu - u) = divergence, unless a successor never seen is worth more than
+    nu: then nu is its worth and it takes the mass 1 - exp(f(nu) - divergence). f is convex and falls.
+    """
+    value, mass = scratch.value, scratch.mass
+    top, mean, variance = -math.inf, 0.0, 0.0
+    for i in range(k):
+        top = max(top, value[i])
+    below = 0.0
+    for i in range(k):
+        # Measured from the best value, nu keeps its precision where it is close to it.
+        value[i] -= top
+        below = min(below, value[i])
+        mean += mass[i] * value[i]
+    if divergence <= 0.0:
+        return top + mean
+    low, high = 0.0, math.inf
+    if unseen > top:
+        low = unseen - top
+        f, _ = _dual(low, k, value, mass)
+        if f < divergence:
+            weight = math.exp(f - divergence)
+            return unseen - weight * (low - _tilted_mean(low, k, value, mass))
+        nu = low
+    else:
+        if below >= -1e-15 * max(1.0, abs(top)):
+            return top
+        for i in range(k):
+            variance += mass[i] * (value[i] - mean) ** 2
+        # Far from the values f(nu) is about variance / (2 (nu - mean)^2).
+        nu = max(mean + math.sqrt(variance / (2.0 * divergence)), -1e-3 * below)
+    for _ in range(200):
+        f, slope = _dual(nu, k, value, mass)
+        if f > divergence:
+            low = nu
+        else:
+            high = nu
+        step = nu - (f - divergence) / slope
+        if not low < step < high:
+            step = 0.5 * (low + high) if high < math.inf else 2.0 * nu
+        if abs(step - nu) <= 1e-14 * nu:
+            break
+        nu = step
+    return top + _tilted_mean(nu, k, value, mass)
+
+
+@jit
+def _dual(nu: float, k: int, value: Floats, mass: Floats) -> tuple[float, float]:
+    """Return f(nu) and its derivative."""
+    logs, first, second = 0.0, 0.0, 0.0
+    for i in range(k):
+        room = nu - value[i]
+        logs += mass[i] * math.log(room)
+        first += mass[i] / room
+        second += mass[i] / (room * room)
+    return logs + math.log(first), first - second / first
+
+
+@jit
+def _tilted_mean(nu: float, k: int, value: Floats, mass: Floats) -> float:
+    """Return the mean of u under q_x proportional to p_x / (nu - u_x)."""
+    total, weighted = 0.0, 0.0
+    for i in range(k):
+        q = mass[i] / (nu - value[i])
+        total += q
+        weighted += q * value[i]
+    return weighted / total
+
+
+@jit
+def tail_mass(radii: Radii, p: int) -> float:
+    """Return how much probability the ball of pair p can move: half its L1 radius (`kl`: by Pinsker)."""
+    if radii.family == KL:
+        return 0.5 * min(2.0, math.sqrt(2.0 * max(radii.width[p], 0.0)))
+    return 0.5 * radii.width[p]
+
+
+@jit
+def deviation(
+    rows: Rows,
+    radii: Radii,
+    p: int,
+    side: int,
+    v_lower: Floats,
+    v_upper: Floats,
+    order_lower: Ints,
+    order_upper: Ints,
+    scratch: Scratch,
+) -> float:
+    """Return b(s, a) of section 3: how far the true backup of any V in the box may lie from the empirical one.
+
+    `side` > 0 bounds truth - estimate, `side` < 0 estimate - truth.
+    """
+    if radii.family == EXACT:
+        return 0.0
+    if radii.family == HOEFFDING or radii.family == CH:
+        return radii.width[p]
+    if radii.family == BERNSTEIN or radii.family == BF:
+        return _box_variance_bonus(rows, radii, p, v_lower, v_upper)
+    n = rows.total[p]
+    begin = rows.begin[p]
+    k = rows.length[p]
+    for i in range(k):
+        x = rows.successor[begin + i]
+        r = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
+        low = r + radii.discount * v_lower[x]
+        high = r + radii.discount * v_upper[x]
+        scratch.value[i] = high if side > 0 else -low
+        scratch.loss[i] = low if side > 0 else -high
+        scratch.mass[i] = rows.weight[begin + i] / n
+    if side > 0:
+        unseen = _best_unobserved(rows, radii, p, 1, v_upper, order_upper)
+    else:
+        unseen = _best_unobserved(rows, radii, p, -1, v_lower, order_lower)
+    moved = _box_maximum(k, unseen, tail_mass(radii, p), scratch)
+    return moved + (radii.reward_above[p] if side > 0 else radii.reward_below[p])
+
+
+@jit
+def _box_variance_bonus(rows: Rows, radii: Radii, p: int, v_lower: Floats, v_upper: Floats) -> float:
+    """Return the variance bonus with sd(V') replaced by sd(V_hi) + sqrt(Ph.(V_hi - V_lo)^2), which bounds it."""
+    n = rows.total[p]
+    gap = 0.0
+    for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
+        x = rows.successor[i]
+        gap += rows.weight[i] / n * (v_upper[x] - v_lower[x]) ** 2
+    gamma = radii.discount if radii.family == BERNSTEIN else 1.0
+    factor = 2.0 if radii.family == BERNSTEIN else 8.0
+    extra = radii.scale * math.sqrt(factor * radii.log_term / n) * gamma * math.sqrt(gap)
+    return _variance_bonus(rows, radii, p, v_upper) + extra
+
+
+@jit
+def _box_maximum(k: int, unseen: float, radius: float, scratch: Scratch) -> float:
+    """Return the most that moving `radius` of mass gains, each receiver tried, donors the cheapest first."""
+    value, loss, mass, place = scratch.value, scratch.loss, scratch.mass, scratch.place
+    _sort_places_into(place, k, loss)
+    best = 0.0
+    for receiver in range(-1, k):
+        if receiver < 0:
+            receive, left = unseen, min(radius, 1.0)
+        else:
+            receive, left = value[receiver], min(radius, 1.0 - mass[receiver])
+        gain = 0.0
+        for j in range(k):
+            donor = place[j]
+            if left <= 0.0 or loss[donor] >= receive:
+                break
+            if donor == receiver:
+                continue
+            moved = min(left, mass[donor])
+            gain += moved * (receive - loss[donor])
+            left -= moved
+        best = max(best, gain)
+    return best

@@ -1,0 +1,356 @@
+"""The compiled planner: one backward induction for every purpose, and the charges of section 3."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import jit
+from chary.model.radii import KL, L1, Radii
+from chary.model.rows import Rows
+from chary.planner._backup import (
+    Scratch,
+    backup,
+    deviation,
+    is_observed,
+    listed_reward,
+    tail_mass,
+)
+
+__all__ = [
+    "CHARGES",
+    "COUPLED",
+    "DIFFERENCE",
+    "PAPER",
+    "Explorer",
+    "PlanArrays",
+    "backward_into",
+    "charge_of",
+    "differences_into",
+    "explore_into",
+    "new_explorer",
+    "new_plan_arrays",
+    "plan_into",
+    "sorted_states",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+CHARGES = ("paper", "coupled", "difference")
+PAPER, COUPLED, DIFFERENCE = range(3)
+
+
+class PlanArrays(NamedTuple):
+    """What a plan holds: lower and upper value of the baseline, its lower Q, its policy, value differences.
+
+    Shapes: `v_lower` and `v_upper` (H + 1, S), `q_lower` (H, P), `baseline` (H, S), `difference`
+    (H + 1, S, S) for the charge of that name and (0, 0, 0) otherwise.
+    """
+
+    v_lower: Floats
+    v_upper: Floats
+    q_lower: Floats
+    baseline: Ints
+    difference: Floats
+
+
+def new_plan_arrays(n_states: int, n_pairs: int, horizon: int, *, differences: bool) -> PlanArrays:
+    """Return a plan with nothing in it."""
+    size = (horizon + 1, n_states, n_states) if differences else (0, 0, 0)
+    return PlanArrays(
+        np.zeros((horizon + 1, n_states)),
+        np.zeros((horizon + 1, n_states)),
+        np.zeros((horizon, n_pairs)),
+        np.zeros((horizon, n_states), dtype=np.int64),
+        np.zeros(size),
+    )
+
+
+class Explorer(NamedTuple):
+    """The optimistic plan: value (H + 1, S), Q (H, P), policy (H, S), and UCBVI's falling ceiling or (0, 0)."""
+
+    v: Floats
+    q: Floats
+    policy: Ints
+    ceiling: Floats
+
+
+def new_explorer(n_states: int, n_pairs: int, horizon: int, *, falling: bool) -> Explorer:
+    """Return an optimistic plan with nothing in it."""
+    return Explorer(
+        np.zeros((horizon + 1, n_states)),
+        np.zeros((horizon, n_pairs)),
+        np.zeros((horizon, n_states), dtype=np.int64),
+        np.full((horizon, n_pairs), np.inf) if falling else np.zeros((0, 0)),
+    )
+
+
+@jit
+def sorted_states(radii: Radii, v: Floats) -> Ints:
+    """Return the states by value, ascending, where the family needs it."""
+    if radii.family == L1 or radii.family == KL:
+        return np.argsort(v)
+    return np.zeros(0, dtype=np.int64)
+
+
+@jit
+def backward_into(
+    v: Floats,
+    q: Floats,
+    policy: Ints,
+    rows: Rows,
+    radii: Radii,
+    sign: int,
+    optimise: bool,
+    prior: Ints,
+    ceiling: Floats,
+    scratch: Scratch,
+) -> None:
+    """Fill values (H + 1, S), Q (H, P) and policy (H, S) by backward induction, section 5.
+
+    With `optimise` the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
+    to the lowest index; without, `policy` is evaluated and Q is filled for its own pairs only. `ceiling`
+    (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses ask.
+    """
+    horizon = radii.horizon
+    n_states = len(rows.visits)
+    for s in range(n_states):
+        v[horizon, s] = 0.0
+    for t in range(horizon - 1, -1, -1):
+        order = sorted_states(radii, v[t + 1])
+        for s in range(n_states):
+            first, last = rows.pair_start[s], rows.pair_start[s + 1]
+            if first == last or radii.terminal[s]:
+                v[t, s] = 0.0
+                if optimise:
+                    policy[t, s] = 0
+                continue
+            if not optimise:
+                first = rows.pair_index[s, policy[t, s]]
+                last = first + 1
+            best, chosen = -1.0, 0
+            for p in range(first, last):
+                value = backup(rows, radii, p, t, sign, v[t + 1], order, scratch)
+                if len(ceiling) > 0:
+                    value = min(value, ceiling[t, p])
+                    ceiling[t, p] = value
+                q[t, p] = value
+                action = rows.pair_action[p]
+                if value > best or (value == best and action == prior[s]):
+                    best, chosen = value, action
+            v[t, s] = best
+            if optimise:
+                policy[t, s] = chosen
+
+
+@jit
+def plan_into(
+    plan: PlanArrays, rows: Rows, radii: Radii, prior: Ints, kind: int, upper: bool, scratch: Scratch
+) -> None:
+    """Fill the plan: the lower optimum with its baseline, and where asked that baseline's upper value."""
+    none = np.zeros((0, 0))
+    backward_into(plan.v_lower, plan.q_lower, plan.baseline, rows, radii, -1, True, prior, none, scratch)
+    if upper:
+        # The upper Q is needed at the baseline's own pairs alone, and only for its value: no room is kept for it.
+        room = np.zeros(plan.q_lower.shape)
+        backward_into(plan.v_upper, room, plan.baseline, rows, radii, 1, False, prior, none, scratch)
+        if kind == DIFFERENCE:
+            differences_into(plan.difference, rows, radii, plan, scratch)
+
+
+@jit
+def explore_into(explorer: Explorer, rows: Rows, radii: Radii, scratch: Scratch) -> None:
+    """Fill the optimistic plan; ties go to the lowest index."""
+    nobody = np.full(len(rows.visits), -1)
+    backward_into(
+        explorer.v, explorer.q, explorer.policy, rows, radii, 1, True, nobody, explorer.ceiling, scratch
+    )
+
+
+@jit
+def charge_of(
+    kind: int, rows: Rows, radii: Radii, plan: PlanArrays, t: int, s: int, a: int, scratch: Scratch
+) -> float:
+    """Return what playing `a` at (t, s) is charged, section 3."""
+    a1 = plan.baseline[t, s]
+    p = rows.pair_index[s, a]
+    if a == a1 and kind != PAPER:
+        return 0.0
+    whole = max(plan.v_upper[t, s] - plan.q_lower[t, p], 0.0)
+    p1 = rows.pair_index[s, a1]
+    if kind == PAPER or rows.total[p] == 0.0 or rows.total[p1] == 0.0:
+        return whole
+    v_lower, v_upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
+    order_lower, order_upper = sorted_states(radii, v_lower), sorted_states(radii, v_upper)
+    means = rows.reward_total[p1] / rows.total[p1] - rows.reward_total[p] / rows.total[p]
+    gap = means + radii.discount * _shared_mass_gap(rows, p1, p, v_lower, v_upper)
+    above = deviation(rows, radii, p1, 1, v_lower, v_upper, order_lower, order_upper, scratch)
+    below = deviation(rows, radii, p, -1, v_lower, v_upper, order_lower, order_upper, scratch)
+    coupled = max(0.0, min(whole, gap + above + below))
+    if kind == COUPLED:
+        return coupled
+    price = plan.difference[t + 1]
+    if not (radii.family == L1 or radii.family == KL):
+        slack = above + below
+    else:
+        slack = _priced_deviation(rows, radii, p1, 1, price, scratch) + radii.reward_above[p1]
+        slack += _priced_deviation(rows, radii, p, -1, price, scratch) + radii.reward_below[p]
+    n_states = len(rows.visits)
+    giving, taking = np.zeros(n_states), np.zeros(n_states)
+    _spread_row_into(giving, rows, p1)
+    _spread_row_into(taking, rows, p)
+    moved = _transport_cost(giving, taking, price, _by_value_descending(v_lower))
+    return max(0.0, min(coupled, means + radii.discount * moved + slack))
+
+
+@jit
+def _shared_mass_gap(rows: Rows, p1: int, p: int, v_lower: Floats, v_upper: Floats) -> float:
+    """Return the sum of w+ V_hi - w- V_lo with w = Ph(p1) - Ph(p), merging two ascending rows."""
+    i, j = rows.begin[p1], rows.begin[p]
+    end_i, end_j = i + rows.length[p1], j + rows.length[p]
+    total = 0.0
+    while i < end_i or j < end_j:
+        x_i = rows.successor[i] if i < end_i else len(v_lower)
+        x_j = rows.successor[j] if j < end_j else len(v_lower)
+        x = min(x_i, x_j)
+        w = 0.0
+        if x_i == x:
+            w += rows.weight[i] / rows.total[p1]
+            i += 1
+        if x_j == x:
+            w -= rows.weight[j] / rows.total[p]
+            j += 1
+        total += w * (v_upper[x] if w > 0.0 else v_lower[x])
+    return total
+
+
+@jit
+def differences_into(difference: Floats, rows: Rows, radii: Radii, plan: PlanArrays, scratch: Scratch) -> None:
+    """Fill D_t(x, y) >= V_t(x) - V_t(y) of the baseline, (H + 1, S, S), section 3."""
+    horizon = radii.horizon
+    n_states = len(rows.visits)
+    difference[horizon] = 0.0
+    dense = np.zeros((n_states, n_states))
+    above, below = np.zeros(n_states), np.zeros(n_states)
+    for t in range(horizon - 1, -1, -1):
+        price = difference[t + 1]
+        by_value = _by_value_descending(plan.v_lower[t + 1])
+        order_lower = sorted_states(radii, plan.v_lower[t + 1])
+        order_upper = sorted_states(radii, plan.v_upper[t + 1])
+        for x in range(n_states):
+            p = rows.pair_index[x, plan.baseline[t, x]] if not radii.terminal[x] else -1
+            if p < 0 or rows.total[p] == 0.0:
+                continue
+            dense[x] = 0.0
+            _spread_row_into(dense[x], rows, p)
+            if radii.family == L1 or radii.family == KL:
+                above[x] = _priced_deviation(rows, radii, p, 1, price, scratch) + radii.reward_above[p]
+                below[x] = _priced_deviation(rows, radii, p, -1, price, scratch) + radii.reward_below[p]
+            else:
+                above[x] = deviation(
+                    rows, radii, p, 1, plan.v_lower[t + 1], plan.v_upper[t + 1], order_lower, order_upper, scratch
+                )
+                below[x] = deviation(
+                    rows, radii, p, -1, plan.v_lower[t + 1], plan.v_upper[t + 1], order_lower, order_upper, scratch
+                )
+        for x in range(n_states):
+            p = rows.pair_index[x, plan.baseline[t, x]] if not radii.terminal[x] else -1
+            for y in range(n_states):
+                if x == y:
+                    difference[t, x, y] = 0.0
+                    continue
+                bound = plan.v_upper[t, x] - plan.v_lower[t, y]
+                o = rows.pair_index[y, plan.baseline[t, y]] if not radii.terminal[y] else -1
+                if p >= 0 and o >= 0 and rows.total[p] > 0.0 and rows.total[o] > 0.0:
+                    means = rows.reward_total[p] / rows.total[p] - rows.reward_total[o] / rows.total[o]
+                    moved = _transport_cost(dense[x], dense[y], price, by_value)
+                    bound = min(bound, means + radii.discount * moved + above[x] + below[y])
+                difference[t, x, y] = bound
+
+
+@jit
+def _spread_row_into(dense: Floats, rows: Rows, p: int) -> None:
+    for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
+        dense[rows.successor[i]] = rows.weight[i] / rows.total[p]
+
+
+@jit
+def _by_value_descending(v: Floats) -> Ints:
+    """Return the states by value, descending, equal ones by index; insertion sort, for small S."""
+    order = np.zeros(len(v), dtype=np.int64)
+    for s in range(len(v)):
+        j = s
+        while j > 0 and v[order[j - 1]] < v[s]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = s
+    return order
+
+
+@jit
+def _transport_cost(giving: Floats, taking: Floats, price: Floats, order: Ints) -> float:
+    """Return the cost of turning one row into another at `price`, shared mass staying in place.
+
+    Any plan bounds (giving - taking).V from above; this one pairs surplus and deficit in the order of value.
+    """
+    n = len(order)
+    i, j = 0, 0
+    surplus = max(giving[order[0]] - taking[order[0]], 0.0)
+    deficit = max(taking[order[0]] - giving[order[0]], 0.0)
+    total = 0.0
+    while True:
+        while surplus <= 0.0 and i < n - 1:
+            i += 1
+            surplus = max(giving[order[i]] - taking[order[i]], 0.0)
+        while deficit <= 0.0 and j < n - 1:
+            j += 1
+            deficit = max(taking[order[j]] - giving[order[j]], 0.0)
+        if surplus <= 0.0 or deficit <= 0.0:
+            return total
+        moved = min(surplus, deficit)
+        total += moved * price[order[i], order[j]]
+        surplus -= moved
+        deficit -= moved
+
+
+@jit
+def _priced_deviation(rows: Rows, radii: Radii, p: int, side: int, price: Floats, scratch: Scratch) -> float:
+    """Return what moving the ball's mass costs at D prices, the dearest donors first, over all receivers."""
+    n = rows.total[p]
+    begin, k = rows.begin[p], rows.length[p]
+    radius = tail_mass(radii, p)
+    any_receiver = k < radii.support[p]
+    best = 0.0
+    for z in range(len(rows.visits)):
+        seen = is_observed(rows, p, z)
+        if not (seen or any_receiver):
+            continue
+        left = min(radius, 1.0)
+        r_z = listed_reward(radii, p, z, side) if radii.known else 0.0
+        for i in range(k):
+            y = rows.successor[begin + i]
+            r_y = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
+            # Donors enter ascending by minus the price, so that the dearest comes first.
+            gain = r_z - r_y + radii.discount * price[z, y] if side > 0 else r_y - r_z + radii.discount * price[y, z]
+            scratch.value[i] = gain
+            scratch.mass[i] = rows.weight[begin + i] / n
+            if y == z:
+                scratch.value[i] = 0.0
+                left = min(radius, 1.0 - scratch.mass[i])
+        total = 0.0
+        while left > 0.0:
+            dearest = -1
+            for i in range(k):
+                if scratch.value[i] > 0.0 and (dearest < 0 or scratch.value[i] > scratch.value[dearest]):
+                    dearest = i
+            if dearest < 0:
+                break
+            moved = min(left, scratch.mass[dearest])
+            total += moved * scratch.value[dearest]
+            left -= moved
+            scratch.value[dearest] = 0.0
+        best = max(best, total)
+    return best

@@ -1,0 +1,678 @@
+"""The planner and the charges in plain NumPy: slow, one function a formula, the oracle of the kernels.
+
+The formulas are those of ALGORITHM.md: section 5 (bounds and planning), section 3 (charges) and
+section 10 (UCBVI's own bonuses). Successors are summed in ascending order, as section 5 asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.mdp import FiniteMDP, Setting
+from chary.model.bounds import Bounds
+
+__all__ = [
+    "Confidence",
+    "Solution",
+    "Tally",
+    "backup",
+    "backward",
+    "bernstein_bonus",
+    "bf_bonus",
+    "ch_bonus",
+    "charge_coupled",
+    "charge_difference",
+    "charge_paper",
+    "declared_reward",
+    "deviation_bound",
+    "differences",
+    "exact",
+    "frequencies",
+    "hoeffding_bonus",
+    "kl_budget",
+    "kl_maximum",
+    "kl_reward_interval",
+    "l1_maximum",
+    "l1_radius",
+    "l1_reward_radius",
+    "mixture_regret",
+    "reachable",
+    "reward_mean",
+    "row_uncertainty",
+    "step_variance",
+    "transport_cost",
+    "visits",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Side = Literal["above", "below"]
+
+# exp(700) is the last power of e that float64 holds; beyond it the dual optimum is an end point.
+LOG_RANGE = 700.0
+
+
+class Tally(NamedTuple):
+    """What was observed, dense over the P allowed pairs and S successors; rewards are scaled."""
+
+    counts: Floats  # (P, S): n_x, how often the pair led to x
+    rewards: Floats  # (P, S): the sum of the rewards on those transitions
+    squares: Floats  # (P,): the sum of the squared rewards
+
+
+class Solution(NamedTuple):
+    """Values of one backward induction; terminal states are worth 0 and play action 0."""
+
+    V: Floats  # (H + 1, S)
+    Q: Floats  # (H, P)
+    policy: Ints  # (H, S) actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """What turns a tally into bounds: the problem's shape, the family and the number of episodes."""
+
+    setting: Setting
+    bounds: Bounds
+    episodes: int  # N_episodes, the online ones
+    total_episodes: int  # warm-up and online
+
+    @property
+    def log_term(self) -> float:
+        """L = ln(5 S A H N_episodes / delta), section 5."""
+        return self.bounds.log_term(self.setting, self.episodes)
+
+    @property
+    def max_visits(self) -> int:
+        """n_max = all episodes * H, section 5."""
+        return self.total_episodes * self.setting.horizon
+
+    @property
+    def value_bound(self) -> float:
+        """vmax_0, section 5."""
+        return float(self.setting.value_bounds[0])
+
+
+def visits(tally: Tally, p: int) -> float:
+    """Return N(s, a) of pair `p`."""
+    return _total(tally.counts[p])
+
+
+def frequencies(tally: Tally, p: int) -> Floats:
+    """Return Ph(. | s, a) of a visited pair, (S,); section 3, "Policy construction"."""
+    return np.asarray(tally.counts[p] / visits(tally, p))
+
+
+def declared_reward(setting: Setting, p: int, sign: int) -> Floats:
+    """Return the declared r(s, a, x) of pair `p` for every x, (S,).
+
+    Where none is listed, the most (`sign` +1) or the least (-1) that may be earned there.
+    """
+    known = setting.known
+    assert known is not None
+    other = known.other_high[p] if sign > 0 else known.other_low[p]
+    reward = np.full(setting.n_states, other)
+    listed = slice(known.start[p], known.start[p + 1])
+    reward[known.successor[listed]] = known.reward[listed]
+    return reward
+
+
+def reward_mean(tally: Tally, confidence: Confidence, p: int, sign: int) -> float:
+    """Return Rh(s, a) of a visited pair: the mean observed reward, or the declared one under Ph."""
+    return _reward_sum(tally, confidence, p, sign) / visits(tally, p)
+
+
+def reachable(tally: Tally, confidence: Confidence, p: int) -> Bools:
+    """Return where the true row may lead, (S,): all states while fewer than K were observed, else those."""
+    observed = tally.counts[p] > 0
+    return np.asarray(observed | (observed.sum() < confidence.setting.support[p]))
+
+
+def hoeffding_bonus(confidence: Confidence, n: float) -> float:
+    """Return scale * 4 vmax_0 sqrt(S L / max(1, N)), section 5."""
+    S, L = confidence.setting.n_states, confidence.log_term
+    return confidence.bounds.scale * 4 * confidence.value_bound * math.sqrt(S * L / max(1.0, n))
+
+
+def step_variance(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
+    """Return Var(r + gamma V') under the empirical joint law of (r, x), never below 0; section 5."""
+    n, gamma = visits(tally, p), confidence.setting.discount
+    if confidence.setting.known is None:
+        rewards, squares = tally.rewards[p], float(tally.squares[p])
+    else:
+        declared = declared_reward(confidence.setting, p, sign)
+        rewards, squares = tally.counts[p] * declared, _total(tally.counts[p] * declared**2)
+    mixed, valued = _total(rewards * value), _total(tally.counts[p] * value**2)
+    second = (squares + 2 * gamma * mixed + gamma**2 * valued) / n
+    mean = (_total(rewards) + gamma * _total(tally.counts[p] * value)) / n
+    return max(0.0, second - mean**2)
+
+
+def bernstein_bonus(confidence: Confidence, n: float, deviation: float) -> float:
+    """Return scale * (sqrt(2 L / N) sd + 7 vmax_0 L / (3 max(1, N - 1))), sd = `deviation`; section 5."""
+    L = confidence.log_term
+    lower_order = 7 * confidence.value_bound * L / (3 * max(1.0, n - 1))
+    return confidence.bounds.scale * (math.sqrt(2 * L / n) * deviation + lower_order)
+
+
+def ch_bonus(confidence: Confidence, n: float) -> float:
+    """Return scale * 7 H L / sqrt(N), UCBVI-CH; section 10."""
+    return confidence.bounds.scale * 7 * confidence.setting.horizon * confidence.log_term / math.sqrt(n)
+
+
+def bf_bonus(tally: Tally, confidence: Confidence, p: int, deviation: float) -> float:
+    """Return UCBVI-BF's bonus with sd(V') = `deviation`, section 10.
+
+    scale * (sqrt(8 L / N) sd + 14 H L / (3 N)
+    + sqrt(8 sum_y Ph(y) min(100^2 H^3 S^2 A L^2 / N'(y), H^2) / N)), where N'(y) are the visits of y; a
+    terminal y adds nothing, since its value is known.
+    """
+    setting, L, n = confidence.setting, confidence.log_term, visits(tally, p)
+    H, S, A = setting.horizon, setting.n_states, setting.n_actions
+    spread = 0.0
+    for y in np.flatnonzero((tally.counts[p] > 0) & ~setting.terminal):
+        pairs = range(int(setting.pair_start[y]), int(setting.pair_start[y + 1]))
+        seen = max(1.0, _total(visits(tally, q) for q in pairs))
+        spread += tally.counts[p, y] / n * min(100**2 * H**3 * S**2 * A * L**2 / seen, H**2)
+    first = math.sqrt(8 * L / n) * deviation
+    return float(confidence.bounds.scale * (first + 14 * H * L / (3 * n) + math.sqrt(8 * spread / n)))
+
+
+def l1_radius(confidence: Confidence, p: int, n: float) -> float:
+    """Return eps = min(2, sqrt(2 [ln(2^K - 2) + ln(2 pairs n_max / delta)] / n)), 0 if K = 1; section 5."""
+    K = int(confidence.setting.support[p])
+    if K == 1:
+        return 0.0
+    subsets = K * math.log(2) + math.log1p(-(2.0 ** (1 - K)))
+    union = math.log(2 * confidence.setting.n_pairs * confidence.max_visits / confidence.bounds.delta)
+    return min(2.0, math.sqrt(2 * (subsets + union) / n))
+
+
+def l1_reward_radius(confidence: Confidence, n: float) -> float:
+    """Return c_r = min(1, sqrt(ln(4 pairs n_max / delta) / (2 n))), section 5."""
+    union = math.log(4 * confidence.setting.n_pairs * confidence.max_visits / confidence.bounds.delta)
+    return min(1.0, math.sqrt(union / (2 * n)))
+
+
+def mixture_regret(counts: Iterable[float], K: int) -> float:
+    """Return how far the Krichevsky-Trofimov mixture falls behind the best law of K symbols; section 5, `kl`.
+
+    sum n_x ln(n_x / n) - [lnG(K/2) - K lnG(1/2) + sum lnG(n_x + 1/2) - lnG(n + K/2)], the second sum over
+    all K symbols. `counts` may leave unobserved symbols out, and need not be whole.
+    """
+    seen = [float(n_x) for n_x in counts if n_x > 0]
+    n = _total(seen)
+    likelihood = _total(n_x * math.log(n_x / n) for n_x in seen)
+    mixture = math.lgamma(K / 2) - math.lgamma(n + K / 2)
+    mixture += _total(math.lgamma(n_x + 0.5) - math.lgamma(0.5) for n_x in seen)
+    return likelihood - mixture
+
+
+def kl_budget(tally: Tally, confidence: Confidence, p: int) -> float:
+    """Return beta of the transition ball, section 5, `kl`: ln(pairs / delta) + the mixture's regret.
+
+    With estimated rewards half of delta goes to them: ln(2 pairs / delta).
+    """
+    union = _kl_union(confidence)
+    return union + mixture_regret(tally.counts[p], int(confidence.setting.support[p]))
+
+
+def kl_reward_interval(tally: Tally, confidence: Confidence, p: int) -> tuple[float, float]:
+    """Return the ends of {mu in [0, 1]: n kl(Rh || mu) <= beta_r}, section 5.
+
+    beta_r is the budget of a law on K = 2 symbols seen rsum and n - rsum times: by convexity in r the
+    mixture is a supermartingale for any reward in [0, 1], not for coins alone.
+    """
+    n = visits(tally, p)
+    rsum = min(max(_total(tally.rewards[p]), 0.0), n)
+    budget = (_kl_union(confidence) + mixture_regret((rsum, n - rsum), 2)) / n
+    mean = rsum / n
+    # min: rounding of 1 - mean must not lift the lower end above the mean.
+    return min(mean, 1.0 - _largest_mean(1.0 - mean, budget)), _largest_mean(mean, budget)
+
+
+def l1_maximum(frequency: Floats, value: Floats, reach: Bools, radius: float) -> float:
+    """Return max q.u over the simplex on `reach` with ||q - Ph||_1 <= radius, section 5: sort and shift.
+
+    Half the radius moves onto the best state from the worst ones.
+    """
+    best = max(np.flatnonzero(reach), key=lambda x: value[x])
+    left = min(radius / 2, 1.0 - float(frequency[best]))
+    q = np.array(frequency)
+    q[best] += left
+    for y in sorted(np.flatnonzero(frequency), key=lambda y: value[y]):
+        if y != best:
+            moved = min(left, float(q[y]))
+            q[y] -= moved
+            left -= moved
+    return _total(q * value)
+
+
+def kl_maximum(counts: Floats, value: Floats, reach: Bools, budget: float) -> float:
+    """Return max q.u over the simplex on `reach` with sum n_x ln(n_x / (n q_x)) <= budget, section 5.
+
+    On observed states the optimum is q_x ~ n_x / (nu - u_x), nu > max u, and with that q
+    f(nu) = sum Ph_x ln(nu - u_x) + ln sum Ph_x / (nu - u_x) equals budget / n: one root in nu, found by
+    bisection. Where an unobserved state is worth more than all observed ones and f(nu) stays
+    below budget / n even at nu = its worth, it takes the rest of the mass.
+    """
+    observed = counts > 0
+    n = _total(counts)
+    frequency, seen = counts[observed] / n, value[observed]
+    top = float(value[reach].max())
+    span = top - float(seen.min())
+    if span <= 0:
+        return top
+    distance = (top - seen) / span  # f does not depend on the unit
+    limit = budget / n
+
+    def excess(slack: float) -> float:
+        ratio = distance / slack
+        if ratio.max() < 1:
+            shrunk = math.log1p(-_total(frequency * ratio / (1 + ratio)))
+        else:
+            shrunk = math.log(_total(frequency / (1 + ratio)))
+        return _total(frequency * np.log1p(ratio)) + shrunk - limit
+
+    if distance.min() > 0:
+        logs = _total(frequency * np.log(distance))
+        if logs + math.log(_total(frequency / distance)) <= limit:
+            return top - span * math.exp(logs - limit)
+    if excess(math.exp(-LOG_RANGE)) <= 0:
+        return top
+    slack = math.exp(_root(lambda log_slack: excess(math.exp(log_slack)), -LOG_RANGE, LOG_RANGE))
+    weight = frequency / (distance + slack)
+    return top - span * _total(weight * distance) / _total(weight)
+
+
+def backup(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
+    """Return Q(s, a) of a visited pair before clipping, `value` (S,) being V_{t+1}; section 5.
+
+    `sign` is +1 for the upper bound and -1 for the lower one.
+    """
+    setting, family = confidence.setting, confidence.bounds.family
+    if family in ("l1", "kl"):
+        return _robust_backup(tally, confidence, p, value, sign)
+    n = visits(tally, p)
+    if family == "hoeffding":
+        bonus = hoeffding_bonus(confidence, n)
+    elif family == "bernstein":
+        bonus = bernstein_bonus(confidence, n, math.sqrt(step_variance(tally, confidence, p, value, sign)))
+    elif family == "ch":
+        bonus = ch_bonus(confidence, n)
+    else:
+        bonus = bf_bonus(tally, confidence, p, _deviation(frequencies(tally, p), value))
+    reward = _reward_sum(tally, confidence, p, sign)
+    return (reward + setting.discount * _total(tally.counts[p] * value)) / n + sign * bonus
+
+
+def backward(
+    tally: Tally,
+    confidence: Confidence,
+    *,
+    sign: int,
+    policy: Ints | None = None,
+    prior: Ints | None = None,
+    ceiling: Floats | None = None,
+) -> Solution:
+    """Return the lower (`sign` -1) or upper (+1) values of `policy`, or of the best one; section 5.
+
+    Q = clip(backup, 0, vmax_t), unvisited pairs get the bound itself, V is the policy's Q or the
+    largest one.
+
+    Args:
+        tally: What was observed.
+        confidence: The bounds.
+        sign: -1 or +1.
+        policy: (H, S) actions to evaluate; None to optimise.
+        prior: (S,) actions that win ties of the lower optimum; otherwise the lowest index does.
+        ceiling: (H, P) values that Q must not exceed: UCBVI's previous Q, section 10.
+    """
+    setting = confidence.setting
+    bounds = setting.value_bounds
+
+    def action_values(t: int, following: Floats) -> Floats:
+        Q = np.full(setting.n_pairs, bounds[t] if sign > 0 else 0.0)
+        for p in range(setting.n_pairs):
+            if visits(tally, p) > 0:
+                Q[p] = min(max(backup(tally, confidence, p, following, sign), 0.0), bounds[t])
+        return Q if ceiling is None else np.minimum(Q, ceiling[t])
+
+    return _induce(setting, action_values, policy, prior if sign < 0 else None)
+
+
+def exact(mdp: FiniteMDP, policy: Ints | None = None) -> Solution:
+    """Return the true values of `policy`, (H, S) actions, or of the best one (ties: lowest index)."""
+    setting = mdp.setting
+
+    def action_values(t: int, following: Floats) -> Floats:
+        Q = np.empty(setting.n_pairs)
+        for p in range(setting.n_pairs):
+            row = slice(mdp.row_start[p], mdp.row_start[p + 1])
+            earned = mdp.reward[row] + setting.discount * following[mdp.successor[row]]
+            Q[p] = _total(mdp.probability[row] * earned)
+        return Q
+
+    return _induce(setting, action_values, policy, None)
+
+
+def deviation_bound(
+    tally: Tally, confidence: Confidence, p: int, v_lower: Floats, v_upper: Floats, *, side: Side
+) -> float:
+    """Return b(s, a) of section 3, infinite for an unvisited pair.
+
+    It bounds by how much the true backup of *any* V with v_lower <= V <= v_upper, both (S,), exceeds
+    (`above`) or falls short of (`below`) the empirical one, Rh + gamma Ph.V.
+    """
+    n, family, gamma = visits(tally, p), confidence.bounds.family, confidence.setting.discount
+    if n == 0:
+        return math.inf
+    if family == "hoeffding":
+        return hoeffding_bonus(confidence, n)
+    if family == "ch":
+        return ch_bonus(confidence, n)
+    sign = _sign(side)
+    frequency = frequencies(tally, p)
+    width = math.sqrt(_total(frequency * (v_upper - v_lower) ** 2))
+    if family == "bernstein":
+        step = math.sqrt(step_variance(tally, confidence, p, v_upper, sign))
+        return bernstein_bonus(confidence, n, step + gamma * width)
+    if family == "bf":
+        return bf_bonus(tally, confidence, p, _deviation(frequency, v_upper) + width)
+    reward = _shift_reward(confidence, p, sign)
+    gained, lost = (v_upper, v_lower) if sign > 0 else (-v_lower, -v_upper)
+    price = (sign * reward + gamma * gained)[:, None] - (sign * reward + gamma * lost)[None, :]
+    return _reward_radius(tally, confidence, p, side) + _shift_cost(tally, confidence, p, price)
+
+
+def charge_paper(confidence: Confidence, lower: Solution, upper: Solution, t: int, s: int, a: int) -> float:
+    """Return max(V_hi_t(s) - Q_lo_t(s, a), 0), eq. (4).
+
+    `lower` and `upper` are the bounds of one baseline, `lower.policy`.
+    """
+    p = confidence.setting.pair_index[s, a]
+    return max(float(upper.V[t, s] - lower.Q[t, p]), 0.0)
+
+
+def charge_coupled(
+    tally: Tally, confidence: Confidence, lower: Solution, upper: Solution, t: int, s: int, a: int
+) -> float:
+    """Return the coupled charge of section 3, 0 for the baseline's own action, never above eq. (4).
+
+    max(0, min(paper, Rh(s,a1) - Rh(s,a) + gamma sum_x [w+ V_hi(x) - w- V_lo(x)] + b(s,a1) + b(s,a))) with
+    a1 = pi_bar_t(s), w = Ph(.|s,a1) - Ph(.|s,a), V at t + 1. An unvisited pair is charged eq. (4).
+    """
+    setting = confidence.setting
+    baseline = int(lower.policy[t, s])
+    if a == baseline:
+        return 0.0
+    paper = charge_paper(confidence, lower, upper, t, s, a)
+    p, q = int(setting.pair_index[s, baseline]), int(setting.pair_index[s, a])
+    if visits(tally, p) == 0 or visits(tally, q) == 0:
+        return paper
+    v_lower, v_upper = lower.V[t + 1], upper.V[t + 1]
+    w = frequencies(tally, p) - frequencies(tally, q)
+    coupled = (
+        reward_mean(tally, confidence, p, +1)
+        - reward_mean(tally, confidence, q, -1)
+        + setting.discount * _total(np.where(w > 0, w * v_upper, w * v_lower))
+        + deviation_bound(tally, confidence, p, v_lower, v_upper, side="above")
+        + deviation_bound(tally, confidence, q, v_lower, v_upper, side="below")
+    )
+    return max(0.0, min(paper, coupled))
+
+
+def charge_difference(
+    tally: Tally,
+    confidence: Confidence,
+    lower: Solution,
+    upper: Solution,
+    D: Floats,
+    t: int,
+    s: int,
+    a: int,
+) -> float:
+    """Return the difference charge of section 3, 0 for the baseline's own action.
+
+    It is never above the coupled one. `D` is what `differences` returns for the same baseline, (H + 1, S, S).
+    """
+    setting = confidence.setting
+    baseline = int(lower.policy[t, s])
+    if a == baseline:
+        return 0.0
+    coupled = charge_coupled(tally, confidence, lower, upper, t, s, a)
+    p, q = int(setting.pair_index[s, baseline]), int(setting.pair_index[s, a])
+    if visits(tally, p) == 0 or visits(tally, q) == 0:
+        return coupled
+    return max(
+        0.0, min(coupled, _pair_difference(tally, confidence, p, q, D[t + 1], lower.V[t + 1], upper.V[t + 1]))
+    )
+
+
+def differences(
+    tally: Tally, confidence: Confidence, policy: Ints, v_lower: Floats, v_upper: Floats
+) -> Floats:
+    """Return D_t(x, y) >= V_t(x) - V_t(y) for the values V of `policy`, (H + 1, S, S); section 3.
+
+    D_t(x, y) = min(V_hi(x) - V_lo(y), the difference of the two rows' backups at D_{t+1}), 0 on the
+    diagonal; a terminal state or an unvisited row leaves the first term alone. `v_lower` and
+    `v_upper` are (H + 1, S).
+    """
+    setting = confidence.setting
+    H, S = setting.horizon, setting.n_states
+    D = np.zeros((H + 1, S, S))
+    for t in reversed(range(H)):
+        for x in range(S):
+            for y in range(S):
+                if x == y:
+                    continue
+                D[t, x, y] = v_upper[t, x] - v_lower[t, y]
+                if setting.terminal[x] or setting.terminal[y]:
+                    continue
+                p, q = (int(setting.pair_index[z, policy[t, z]]) for z in (x, y))
+                if visits(tally, p) > 0 and visits(tally, q) > 0:
+                    rows = _pair_difference(tally, confidence, p, q, D[t + 1], v_lower[t + 1], v_upper[t + 1])
+                    D[t, x, y] = min(D[t, x, y], rows)
+    return D
+
+
+def transport_cost(first: Floats, second: Floats, D: Floats, order: Floats) -> float:
+    """Return T(Ph_x, Ph_y; D) of section 3: an upper bound on (Ph_x - Ph_y).V when V(i) - V(j) <= D(i, j).
+
+    Shared mass stays where it is; what `first` has more is matched to what `second` has more, both
+    taken by `order` descending (ties: the lower index first), north-west corner.
+    """
+    ranked = np.argsort(-order, kind="stable")
+    surplus, deficit = np.maximum(first - second, 0.0), np.maximum(second - first, 0.0)
+    givers = [int(i) for i in ranked if surplus[i] > 0]
+    takers = [int(j) for j in ranked if deficit[j] > 0]
+    cost, g, k = 0.0, 0, 0
+    while g < len(givers) and k < len(takers):
+        i, j = givers[g], takers[k]
+        mass = min(surplus[i], deficit[j])
+        cost += mass * D[i, j]
+        surplus[i] -= mass
+        deficit[j] -= mass
+        # A remainder of rounding is no mass: whichever side is spent moves on, both if both are.
+        g, k = g + int(surplus[i] <= 0), k + int(deficit[j] <= 0)
+    return float(cost)
+
+
+def row_uncertainty(
+    tally: Tally, confidence: Confidence, p: int, D: Floats, v_lower: Floats, v_upper: Floats, *, side: Side
+) -> float:
+    """Return c_r + gamma dev+ (`above`) or c_r + gamma dev- (`below`) of section 3, at prices D_{t+1}.
+
+    Mass moved from y to z is worth V(z) - V(y) <= D(z, y) above, and V(y) - V(z) <= D(y, z) below;
+    known rewards move with it. Where the family has no ball, the row's `deviation_bound` stands for
+    both terms.
+    """
+    if confidence.bounds.family not in ("l1", "kl"):
+        return deviation_bound(tally, confidence, p, v_lower, v_upper, side=side)
+    sign = _sign(side)
+    reward = sign * _shift_reward(confidence, p, sign)
+    price = reward[:, None] - reward[None, :] + confidence.setting.discount * (D if sign > 0 else D.T)
+    return _reward_radius(tally, confidence, p, side) + _shift_cost(tally, confidence, p, price)
+
+
+def _pair_difference(
+    tally: Tally, confidence: Confidence, p: int, q: int, D: Floats, v_lower: Floats, v_upper: Floats
+) -> float:
+    """Bound the backup of pair p minus that of pair q at the same V_{t+1}; section 3, `difference`."""
+    moved = transport_cost(frequencies(tally, p), frequencies(tally, q), D, v_lower)
+    return (
+        reward_mean(tally, confidence, p, +1)
+        - reward_mean(tally, confidence, q, -1)
+        + confidence.setting.discount * moved
+        + row_uncertainty(tally, confidence, p, D, v_lower, v_upper, side="above")
+        + row_uncertainty(tally, confidence, q, D, v_lower, v_upper, side="below")
+    )
+
+
+def _shift_cost(tally: Tally, confidence: Confidence, p: int, price: Floats) -> float:
+    """Return the most that moving eps/2 of the row's mass can cost; `price[z, y]`: from y to z, per unit.
+
+    One receiver suffices: two could be merged into the dearer, since neither gives. Only positive
+    prices count.
+    """
+    frequency = frequencies(tally, p)
+    radius = _ball_radius(tally, confidence, p)
+    worst = 0.0
+    for z in np.flatnonzero(reachable(tally, confidence, p)):
+        left, cost = min(radius / 2, 1.0 - float(frequency[z])), 0.0
+        for y in sorted(np.flatnonzero(frequency), key=lambda y, z=z: -price[z, y]):  # type: ignore[misc]
+            if y == z:
+                continue
+            if left <= 0 or price[z, y] <= 0:
+                break
+            moved = min(left, float(frequency[y]))
+            cost += moved * float(price[z, y])
+            left -= moved
+        worst = max(worst, cost)
+    return worst
+
+
+def _ball_radius(tally: Tally, confidence: Confidence, p: int) -> float:
+    """Return eps of the row, for `kl` through Pinsker: min(2, sqrt(2 beta / n)); section 3."""
+    n = visits(tally, p)
+    if confidence.bounds.family == "l1":
+        return l1_radius(confidence, p, n)
+    return min(2.0, math.sqrt(2 * kl_budget(tally, confidence, p) / n))
+
+
+def _reward_radius(tally: Tally, confidence: Confidence, p: int, side: Side) -> float:
+    """Return by how much the true mean reward may be above or below Rh; 0 where rewards are known."""
+    if confidence.setting.known is not None:
+        return 0.0
+    if confidence.bounds.family == "l1":
+        return l1_reward_radius(confidence, visits(tally, p))
+    mean = reward_mean(tally, confidence, p, _sign(side))
+    low, high = kl_reward_interval(tally, confidence, p)
+    return high - mean if side == "above" else mean - low
+
+
+def _shift_reward(confidence: Confidence, p: int, sign: int) -> Floats:
+    """Return the rewards that move with transition mass, (S,): the declared ones, or none."""
+    if confidence.setting.known is None:
+        return np.zeros(confidence.setting.n_states)
+    return declared_reward(confidence.setting, p, sign)
+
+
+def _robust_backup(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
+    """Return the best (+1) or worst (-1) backup over the rewards and rows that `l1` or `kl` allow."""
+    setting, n = confidence.setting, visits(tally, p)
+    worth = sign * (_shift_reward(confidence, p, sign) + setting.discount * value)
+    reach = reachable(tally, confidence, p)
+    if confidence.bounds.family == "l1":
+        extreme = l1_maximum(frequencies(tally, p), worth, reach, l1_radius(confidence, p, n))
+    else:
+        extreme = kl_maximum(tally.counts[p], worth, reach, kl_budget(tally, confidence, p))
+    if setting.known is not None:
+        return sign * extreme
+    if confidence.bounds.family == "l1":
+        reward = reward_mean(tally, confidence, p, sign) + sign * l1_reward_radius(confidence, n)
+    else:
+        reward = kl_reward_interval(tally, confidence, p)[0 if sign < 0 else 1]
+    return reward + sign * extreme
+
+
+def _induce(
+    setting: Setting,
+    action_values: Callable[[int, Floats], Floats],
+    policy: Ints | None,
+    prior: Ints | None,
+) -> Solution:
+    """Go backward from V_H = 0; `action_values(t, V_{t+1})` gives Q_t, (P,)."""
+    H, S = setting.horizon, setting.n_states
+    V, Q, played = np.zeros((H + 1, S)), np.zeros((H, setting.n_pairs)), np.zeros((H, S), dtype=np.int64)
+    for t in reversed(range(H)):
+        Q[t] = action_values(t, V[t + 1])
+        for s in np.flatnonzero(~setting.terminal):
+            first, last = int(setting.pair_start[s]), int(setting.pair_start[s + 1])
+            if policy is not None:
+                a = int(policy[t, s])
+            else:
+                best = Q[t, first:last] == Q[t, first:last].max()
+                winners = setting.pair_action[first:last][best]
+                a = int(prior[s]) if prior is not None and prior[s] in winners else int(winners[0])
+            played[t, s] = a
+            V[t, s] = Q[t, setting.pair_index[s, a]]
+    return Solution(V, Q, played)
+
+
+def _reward_sum(tally: Tally, confidence: Confidence, p: int, sign: int) -> float:
+    if confidence.setting.known is None:
+        return _total(tally.rewards[p])
+    return _total(tally.counts[p] * declared_reward(confidence.setting, p, sign))
+
+
+def _kl_union(confidence: Confidence) -> float:
+    shares = 1 if confidence.setting.known is not None else 2
+    return math.log(shares * confidence.setting.n_pairs / confidence.bounds.delta)
+
+
+def _deviation(frequency: Floats, value: Floats) -> float:
+    """Return sd_Ph(V')."""
+    return math.sqrt(max(0.0, _total(frequency * value**2) - _total(frequency * value) ** 2))
+
+
+def _largest_mean(mean: float, budget: float) -> float:
+    """Return the largest mu in [mean, 1] with kl(mean || mu) <= budget, for coins."""
+    if mean >= 1.0:
+        return 1.0
+
+    def excess(mu: float) -> float:
+        hit = mean * math.log(mean / mu) if mean > 0 else 0.0
+        return budget - hit - (1 - mean) * (math.log1p(-mean) - math.log1p(-mu))
+
+    almost = math.nextafter(1.0, 0.0)
+    return 1.0 if mean >= almost or excess(almost) >= 0 else _root(excess, mean, almost)
+
+
+def _root(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function changes sign, by bisection to the last bit."""
+    while low < (middle := low + (high - low) / 2) < high:
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _sign(side: Side) -> int:
+    return 1 if side == "above" else -1
+
+
+def _total(terms: Iterable[float]) -> float:
+    # One by one from the left: np.sum adds in pairs and Python's sum compensates (3.12).
+    total = 0.0
+    for term in terms:
+        total += float(term)
+    return total

@@ -1,0 +1,29 @@
+"""Seeds by name: every stream of a run comes from its one seed, and no two streams meet."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from chary.errors import check_integer
+
+__all__ = ["generator_for", "seed_for"]
+
+
+def seed_for(seed: int, stream: str) -> int:
+    """Return the seed of the stream called `stream`, a whole number that Gymnasium's `reset` takes too.
+
+    Example:
+        >>> seed_for(0, "world") == seed_for(0, "world"), seed_for(0, "world") == seed_for(0, "agent")
+        (True, False)
+    """
+    check_integer("seed", seed, minimum=0)
+    sequence = np.random.SeedSequence(seed, spawn_key=(zlib.crc32(stream.encode()),))
+    high, low = (int(word) for word in sequence.generate_state(2, np.uint64))
+    return high << 64 | low
+
+
+def generator_for(seed: int, stream: str) -> np.random.Generator:
+    """Return the generator of a stream: the one a Gymnasium environment has after `reset(seed=seed_for(...))`."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed_for(seed, stream))))

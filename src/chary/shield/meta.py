@@ -1,0 +1,200 @@
+"""Chains: meta-rollouts in the making, and the pool that keeps them until their target is met."""
+
+from __future__ import annotations
+
+import bisect
+import copy
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from chary.errors import InvalidData
+from chary.shield.match import Matcher, same
+
+__all__ = ["Chain", "MetaRollout", "Pool", "Step"]
+
+S = TypeVar("S")
+
+
+class Step(NamedTuple, Generic[S]):
+    """One step of a chain; `transition` is whatever the agent handed in with it."""
+
+    s: S
+    a: int
+    s_next: S
+    transition: object = None
+
+
+class MetaRollout(NamedTuple, Generic[S]):
+    """A finished chain: the paper's alpha-hat_m, H steps of one frozen explorer or fewer to a terminal state.
+
+    `episodes` is N_m, every episode from the chain's start to its completion, both included. It is the
+    sum of three parts, each episode in the first that applies: `exhausted`, the chain was refused in it;
+    `long`, it advanced the chain by at least H/4 steps; `missed`, the rest. `fed_episodes` counts
+    the episodes that advanced the chain at all.
+    """
+
+    chain: int
+    steps: tuple[Step[S], ...]
+    episodes: int
+    fed_episodes: int
+    exhausted: int
+    long: int
+    missed: int
+
+
+@dataclass(slots=True, eq=False)
+class Chain(Generic[S]):
+    """A meta-rollout in the making; it resumes at `target`, and only there.
+
+    `born` and `last_advanced` are readings of one clock: the number of episodes that had ended then.
+    """
+
+    id: int
+    target: S
+    born: int
+    last_advanced: int
+    waiting: bool = False
+    complete: bool = False
+    steps: list[Step[S]] = field(default_factory=list)
+    fed_episodes: int = 0
+    exhausted_episodes: int = 0
+    long_episodes: int = 0
+    _advances: dict[int, int] = field(default_factory=dict)
+    _refusals: set[int] = field(default_factory=set)
+
+    @property
+    def length(self) -> int:
+        """The steps played so far: the chain's own clock."""
+        return len(self.steps)
+
+    def advance(self, episode: int, step: Step[S], *, ended: int) -> None:
+        """Append a step that `episode` has played, `ended` episodes having ended by now."""
+        self.steps.append(step)
+        self.target = step.s_next
+        self.last_advanced = ended
+        self.fed_episodes += episode not in self._advances
+        self._advances[episode] = self._advances.get(episode, 0) + 1
+
+    def refuse(self, episode: int) -> None:
+        """Note that the ledger of `episode` could not afford this chain's next step."""
+        self._refusals.add(episode)
+
+    def settle(self, episode: int, *, horizon: int) -> None:
+        """Put `episode`, which will not touch this chain again, under its part of N_m."""
+        steps = self._advances.pop(episode, 0)
+        if episode in self._refusals:
+            self._refusals.remove(episode)
+            self.exhausted_episodes += 1
+        elif 4 * steps >= horizon:
+            self.long_episodes += 1
+
+    def conclude(self, *, horizon: int, episodes: int) -> MetaRollout[S]:
+        """Complete the chain, `episodes` being its N_m, and return the meta-rollout."""
+        self.complete = True
+        for episode in {*self._advances, *self._refusals}:
+            self.settle(episode, horizon=horizon)
+        exhausted, long = self.exhausted_episodes, self.long_episodes
+        return MetaRollout(
+            self.id,
+            tuple(self.steps),
+            episodes,
+            self.fed_episodes,
+            exhausted,
+            long,
+            episodes - exhausted - long,
+        )
+
+
+class Pool(Generic[S]):
+    """The open chains: at most `size`, each either fed by one episode or waiting at its target."""
+
+    def __init__(self, size: int, match: Matcher[S]) -> None:
+        self._size = size
+        self._match = match
+        self._exact = match is same
+        self._waiting: dict[int, Chain[S]] = {}
+        self._ids_at: dict[S, list[int]] = {}
+        self._open = 0
+        self._started = 0
+
+    def __len__(self) -> int:
+        return self._open
+
+    @property
+    def started(self) -> int:
+        """How many chains were ever started; also the id of the next one."""
+        return self._started
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more chain may be opened."""
+        return self._open < self._size
+
+    def check(self, name: str, s: S) -> None:
+        """Raise InvalidData if `s` cannot serve as a target under this pool's matcher."""
+        if self._exact:
+            try:
+                hash(s)
+            except TypeError:
+                raise InvalidData(
+                    f"{name!r} must be hashable to be matched by `same`, got {type(s).__name__}. "
+                    "Pass a whole number or a tuple, or a shield with match=within(radius)."
+                ) from None
+
+    def check_continues(self, reached: S | None, s: S) -> None:
+        """Raise InvalidData if `s` is not the state `reached` by the step before: a chain would break there.
+
+        Only states compared by `same` can be told apart without doubt; others are trusted.
+        """
+        if self._exact and reached is not s and reached != s:
+            raise InvalidData(
+                f"'s' must be the state observed last, {reached!r}, got {s!r}. "
+                "Finish the episode before deciding in the next one's first state."
+            )
+
+    def keep(self, s: S) -> S:
+        """Return `s` as it may be stored: a copy where the environment could overwrite it."""
+        return s if self._exact else copy.copy(s)
+
+    def waiting(self) -> tuple[Chain[S], ...]:
+        """Return all waiting chains, oldest first."""
+        return tuple(self._waiting[i] for i in sorted(self._waiting))
+
+    def waiting_at(self, s: S) -> tuple[Chain[S], ...]:
+        """Return the waiting chains whose target matches `s`, oldest first."""
+        if self._exact:
+            return tuple(self._waiting[i] for i in self._ids_at.get(s, ()))
+        return tuple(chain for chain in self.waiting() if self._match(chain.target, s))
+
+    def draft(self, s: S, *, ended: int) -> Chain[S]:
+        """Return the chain that would be started at `s`; the pool is unchanged until it is admitted."""
+        return Chain(self._started, s, born=ended, last_advanced=ended)
+
+    def admit(self, chain: Chain[S]) -> None:
+        """Open a drafted chain: it now counts as started and takes room."""
+        self._started += 1
+        self._open += 1
+
+    def wait(self, chain: Chain[S], target: S) -> None:
+        """Let an open chain wait for `target`."""
+        chain.target = self.keep(target)
+        chain.waiting = True
+        self._waiting[chain.id] = chain
+        if self._exact:
+            bisect.insort(self._ids_at.setdefault(target, []), chain.id)
+
+    def take(self, chain: Chain[S]) -> None:
+        """Hand a waiting chain to an episode: it waits for nobody else until it is let go."""
+        chain.waiting = False
+        del self._waiting[chain.id]
+        if self._exact:
+            ids = self._ids_at[chain.target]
+            ids.remove(chain.id)
+            if not ids:
+                del self._ids_at[chain.target]
+
+    def remove(self, chain: Chain[S]) -> None:
+        """Forget an open chain, waiting or fed: it no longer takes room."""
+        if chain.waiting:
+            self.take(chain)
+        self._open -= 1

@@ -1,0 +1,424 @@
+"""The shield: at every step explore if the episode's ledger affords it, else play the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from chary.errors import (
+    InvalidAction,
+    InvalidBudget,
+    InvalidSetting,
+    OutOfOrder,
+    check_choice,
+    check_integer,
+)
+from chary.shield.ledger import Ledger, authorise, refuse
+from chary.shield.match import Matcher, same
+from chary.shield.meta import Chain, MetaRollout, Pool, Step
+from chary.shield.rule import Rule
+
+__all__ = ["CLOCKS", "Decision", "Outcome", "Plan", "Shield"]
+
+S = TypeVar("S")
+S_contra = TypeVar("S_contra", contravariant=True)
+
+CLOCKS = ("episode", "meta")
+
+
+class Plan(Protocol[S_contra]):
+    """All the shield may ask of a learner; its answers are frozen for one episode."""
+
+    def explore(self, chain: int, clock: int, s: S_contra) -> int:
+        """Return the action of the explorer of `chain` at `clock`; an id not met before is a new chain."""
+        ...
+
+    def baseline(self, t: int, s: S_contra) -> int:
+        """Return the baseline's action at (t, s)."""
+        ...
+
+    def charge(self, t: int, s: S_contra, a: int) -> float:
+        """Return an upper bound on V_t(s) - Q_t(s, a) of the baseline, eq. (4); 0 for its own action."""
+        ...
+
+
+class Decision(NamedTuple):
+    """What to play at one step, and what it costs.
+
+    `charge` is the cost booked for this step, `deficit` the ledger after it and `remaining` the room
+    left under the rule's limit. `plan` is the number the episode began with; `chain` is the chain whose
+    explorer chose the action, -1 where the baseline did.
+    """
+
+    action: int
+    explored: bool
+    charge: float
+    deficit: float
+    remaining: float
+    plan: int
+    chain: int
+
+
+class Outcome(NamedTuple, Generic[S]):
+    """What one episode did to the chains.
+
+    `ended` lists every chain whose explorer will not be asked again: finished, abandoned or dropped
+    (chains off). `blocked` says that some chain was refused and not one step was explored.
+    """
+
+    finished: tuple[MetaRollout[S], ...]
+    abandoned: tuple[int, ...]
+    ended: tuple[int, ...]
+    blocked: bool
+    explored: int
+
+
+@dataclass(slots=True)
+class _Episode(Generic[S]):
+    """One open episode; `pending` is the step decided and not yet observed, as (s, action)."""
+
+    plan: Plan[S]
+    number: int
+    ledger: Ledger = field(default_factory=Ledger)
+    t: int = 0
+    fed: Chain[S] | None = None
+    pending: tuple[S, int] | None = None
+    reached: S | None = None
+    terminated: bool = False
+    explored: int = 0
+    refused: bool = False
+    touched: set[Chain[S]] = field(default_factory=set)
+    finished: list[MetaRollout[S]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+
+class Shield(Generic[S]):
+    """The paper's shield policy, eq. (5), for any number of episodes open at once.
+
+    Every call that raises leaves the shield as it was.
+
+    Args:
+        rule: which steps the budget affords.
+        horizon: H, the steps of an episode and of a meta-rollout.
+        pool: how many chains may be open at once (the paper has 1).
+        clock: by which step an explorer plays: the `episode`'s own, or `meta`, the chain's length so far.
+        patience: abandon a waiting chain once this many episodes have ended since the one in which it last
+            advanced (0: at the end of that very episode); None waits for ever.
+        chains: False is the naive strategy: explore from the start of each episode until refused.
+        match: whether a state is a chain's target: `same`, or `within(radius)`.
+
+    Raises:
+        InvalidSetting: if a size is out of range, `rule` is not a Rule or `match` cannot be called.
+        UnknownName: if there is no such clock.
+
+    Example:
+        >>> class Fixed:
+        ...     def explore(self, chain, clock, s): return 1
+        ...     def baseline(self, t, s): return 0
+        ...     def charge(self, t, s, a): return 0.3 * a
+        >>> shield = Shield(Rule.strict(0.4), horizon=2)
+        >>> shield.begin(0, Fixed())
+        >>> shield.decide(0, 0, "home").explored
+        True
+        >>> shield.observe(0, "away", terminated=False)
+        >>> shield.decide(0, 1, "away").explored
+        False
+        >>> shield.observe(0, "home", terminated=False)
+        >>> shield.finish(0).explored, shield.open_chains
+        (1, 1)
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        horizon: int,
+        pool: int = 1,
+        clock: str = "episode",
+        patience: int | None = None,
+        chains: bool = True,
+        match: Matcher[S] = same,
+    ) -> None:
+        if not isinstance(rule, Rule):
+            raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
+        if not callable(match):
+            raise InvalidSetting(f"'match' must be callable, got {match!r}. Use same or within(radius).")
+        # Chains off means one block of exploration from t = 0, which is what closing does.
+        self._rule = rule if chains else rule._replace(closes=True)
+        self._horizon = check_integer("horizon", horizon, minimum=1)
+        self._by_meta_clock = check_choice("clock", clock, CLOCKS) == "meta"
+        self._patience = (
+            None
+            if patience is None
+            else check_integer("patience", patience, minimum=0, way_out="Use None to wait for ever.")
+        )
+        self._chains = bool(chains)
+        self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
+        self._episodes: dict[int, _Episode[S]] = {}
+        self._ended = 0
+        self._finished = 0
+        self._abandoned = 0
+        self._dropped = 0
+        self._blocked = 0
+
+    @property
+    def started(self) -> int:
+        """Chains started; their ids are 0, 1, 2, ... in that order."""
+        return self._pool.started
+
+    @property
+    def finished(self) -> int:
+        """Chains that became meta-rollouts."""
+        return self._finished
+
+    @property
+    def abandoned(self) -> int:
+        """Chains given up because they had not advanced for `patience` episodes."""
+        return self._abandoned
+
+    @property
+    def dropped(self) -> int:
+        """Chains cut short by a refusal or the end of the episode, with chains off."""
+        return self._dropped
+
+    @property
+    def blocked(self) -> int:
+        """Episodes in which a chain was refused and nothing was explored."""
+        return self._blocked
+
+    @property
+    def open_chains(self) -> int:
+        """Chains unfinished now, waiting or being fed."""
+        return len(self._pool)
+
+    def ledger(self, episode: int) -> Ledger:
+        """Return what an open episode has spent.
+
+        Raises:
+            OutOfOrder: if the episode is not open.
+        """
+        return self._open_episode("ledger", episode).ledger
+
+    def begin(self, episode: int, plan: Plan[S], number: int = 0) -> None:
+        """Open an episode, pinned to `plan`; every decision repeats `number`.
+
+        Raises:
+            OutOfOrder: if the episode is open already.
+        """
+        if episode in self._episodes:
+            raise OutOfOrder(
+                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
+            )
+        self._episodes[episode] = _Episode(plan, number)
+
+    def decide(self, episode: int, t: int, s: S) -> Decision:
+        """Return the action to play at step `t` in state `s`, eq. (5), and book what it costs.
+
+        A charge that is not finite is a refusal and is never booked.
+
+        Raises:
+            OutOfOrder: if the episode is not open or over, or `t` is not its next step.
+            InvalidBudget: if the plan asks for a negative charge.
+            InvalidAction: if the plan's action is not a whole number >= 0.
+            InvalidData: if `s` cannot be matched, or is not the state observed last.
+        """
+        now = self._open_episode("decide", episode)
+        self._check_step(now, episode, t, s)
+
+        # Nothing is changed before every question to the plan has been answered: an error costs nothing.
+        ledger = now.ledger
+        refused: list[Chain[S]] = []
+        chosen: Chain[S] | None = None
+        action, cost = 0, 0.0
+        for chain in self._candidates(now, t, s):
+            by_meta_clock = self._by_meta_clock and not chain.complete
+            action = _action("explore", now.plan.explore(chain.id, chain.length if by_meta_clock else t, s))
+            charge = _charge(now.plan.charge(t, s, action), t, s, action)
+            if math.isfinite(charge):
+                afforded, ledger = authorise(ledger, True, charge, self._rule)
+            else:
+                afforded, ledger = False, refuse(ledger, self._rule)
+            if afforded:
+                chosen, cost = chain, min(charge, self._rule.step_bound)
+                break
+            refused.append(chain)
+            if ledger.closed:
+                break
+        if chosen is None:
+            action = _action("baseline", now.plan.baseline(t, s))
+
+        for chain in refused:
+            self._refuse(now, episode, chain, s)
+        if chosen is not None:
+            self._feed(now, chosen)
+        now.ledger = ledger
+        now.pending = (self._pool.keep(s), action)
+        return Decision(
+            action,
+            chosen is not None,
+            cost,
+            ledger.deficit,
+            _room(self._rule.limit, ledger.deficit),
+            now.number,
+            -1 if chosen is None else chosen.id,
+        )
+
+    def observe(self, episode: int, s_next: S, *, terminated: bool, transition: object = None) -> None:
+        """Take in where the decided step led; `transition` comes back with the finished chain.
+
+        Raises:
+            OutOfOrder: if no decided step is outstanding.
+            InvalidData: if `s_next` cannot be matched.
+        """
+        now = self._open_episode("observe", episode)
+        if now.pending is None:
+            raise OutOfOrder(
+                f"'observe' must follow a decision, got none at step {now.t} of episode {episode!r}. "
+                "Call decide first."
+            )
+        self._pool.check("s_next", s_next)
+
+        s, action = now.pending
+        reached = self._pool.keep(s_next)
+        now.pending, now.reached = None, reached
+        now.terminated = bool(terminated)
+        now.t += 1
+        chain = now.fed
+        if chain is None or chain.complete:
+            return
+        now.touched.add(chain)
+        chain.advance(episode, Step(s, action, reached, transition), ended=self._ended)
+        if chain.length == self._horizon or now.terminated:
+            # Every episode open at some time in the chain's life is one of its N_m.
+            lived = self._ended + len(self._episodes) - chain.born
+            now.finished.append(chain.conclude(horizon=self._horizon, episodes=lived))
+            self._pool.remove(chain)
+            self._finished += 1
+
+    def finish(self, episode: int) -> Outcome[S]:
+        """Close an episode, let its unfinished chain wait where it got to, and say what became of the chains.
+
+        Raises:
+            OutOfOrder: if the episode is not open, or its last decision was not observed.
+        """
+        now = self._open_episode("finish", episode)
+        if now.pending is not None:
+            raise OutOfOrder(
+                f"'finish' must follow an observation, got step {now.t} of episode {episode!r} decided "
+                "but not observed. Call observe first."
+            )
+        if now.fed is not None and not now.fed.complete:
+            self._let_go(now, now.fed, now.fed.target)
+        for chain in now.touched:
+            if not chain.complete:
+                chain.settle(episode, horizon=self._horizon)
+        abandoned = self._abandon_stale()
+        blocked = now.refused and not now.explored
+        self._blocked += blocked
+        del self._episodes[episode]
+        self._ended += 1
+        ended = (*(rollout.chain for rollout in now.finished), *now.dropped, *abandoned)
+        return Outcome(tuple(now.finished), abandoned, ended, blocked, now.explored)
+
+    def _open_episode(self, call: str, episode: int) -> _Episode[S]:
+        now = self._episodes.get(episode)
+        if now is None:
+            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
+        return now
+
+    def _check_step(self, now: _Episode[S], episode: int, t: int, s: S) -> None:
+        if now.pending is not None:
+            raise OutOfOrder(
+                f"'decide' must follow an observation, got step {now.t} of episode {episode!r} decided "
+                "but not observed. Call observe first."
+            )
+        if now.terminated or now.t == self._horizon:
+            how = "reached a terminal state" if now.terminated else f"has played all {self._horizon} steps"
+            raise OutOfOrder(
+                f"'decide' must name an episode still going, got {episode!r}, which {how}. Call finish."
+            )
+        if t != now.t:
+            raise OutOfOrder(
+                f"'t' must be the next step of episode {episode!r}, {now.t}, got {t!r}. "
+                "Steps are decided in order."
+            )
+        self._pool.check("s", s)
+        if t > 0:
+            self._pool.check_continues(now.reached, s)
+
+    def _candidates(self, now: _Episode[S], t: int, s: S) -> Iterator[Chain[S]]:
+        """Yield the chains that want to explore here, in the order in which they may try."""
+        if now.ledger.closed:
+            return
+        if now.fed is not None:
+            yield now.fed
+            return
+        waiting = self._pool.waiting_at(s)
+        yield from waiting
+        if t == 0 and not waiting and (self._pool.has_room or not self._chains):
+            yield self._pool.draft(s, ended=self._ended)
+
+    def _feed(self, now: _Episode[S], chain: Chain[S]) -> None:
+        self._admit_if_new(chain)
+        if chain.waiting:
+            self._pool.take(chain)
+        now.fed = chain
+        now.explored += 1
+
+    def _refuse(self, now: _Episode[S], episode: int, chain: Chain[S], s: S) -> None:
+        self._admit_if_new(chain)
+        now.refused = True
+        now.fed = None
+        if chain.complete:
+            return
+        chain.refuse(episode)
+        now.touched.add(chain)
+        if not chain.waiting:
+            self._let_go(now, chain, s)
+
+    def _admit_if_new(self, chain: Chain[S]) -> None:
+        if chain.id == self._pool.started:
+            self._pool.admit(chain)
+
+    def _let_go(self, now: _Episode[S], chain: Chain[S], s: S) -> None:
+        """Make an unfinished chain wait at `s`, or drop it where chains are off."""
+        if self._chains:
+            self._pool.wait(chain, s)
+        else:
+            self._pool.remove(chain)
+            self._dropped += 1
+            now.dropped.append(chain.id)
+
+    def _abandon_stale(self) -> tuple[int, ...]:
+        if self._patience is None:
+            return ()
+        stale = [c for c in self._pool.waiting() if self._ended - c.last_advanced >= self._patience]
+        for chain in stale:
+            self._pool.remove(chain)
+        self._abandoned += len(stale)
+        return tuple(chain.id for chain in stale)
+
+
+def _action(question: str, answer: object) -> int:
+    return check_integer(
+        question, answer, minimum=0, error=InvalidAction, way_out="A plan answers with an action's index."
+    )
+
+
+def _charge(answer: float, t: int, s: object, a: int) -> float:
+    try:
+        charge = float(answer)
+    except (TypeError, ValueError):
+        charge = -math.inf
+    if charge < 0:
+        raise InvalidBudget(
+            f"'charge' must be a number >= 0, got {answer!r} at t = {t}, s = {s!r}, a = {a}. "
+            "Clip the bound at 0: max(v_upper - q_lower, 0)."
+        )
+    return charge
+
+
+def _room(limit: float, deficit: float) -> float:
+    return limit if limit == math.inf else max(limit - deficit, 0.0)

@@ -1,0 +1,319 @@
+"""Run an agent on a finite MDP and judge it: the compiled driver, and the step-by-step one to compare with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._audit_kernels import COVERAGES, Judge, evaluate_truly_into, new_judge
+from chary._chains import Chains, Counter, new_chains
+from chary._loop import (
+    BASELINE,
+    MIXTURE,
+    RANDOM,
+    SHIELD,
+    Log,
+    has_room,
+    new_log,
+    new_playing,
+    new_world,
+    play_block,
+    warm_block,
+)
+from chary.agents._mixtures import UCBVI, new_mixture
+from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.fixed import Baseline
+from chary.agents.neighbours import MixtureSpec
+from chary.agents.protocol import AgentSpec
+from chary.audit import VALUE_CAP_TOLERANCE
+from chary.errors import InvalidMDP, InvalidSetting, check_choice, check_integer
+from chary.mdp import FiniteMDP, Setting
+from chary.model.bounds import UCBVI_FAMILIES
+from chary.model.knowledge import Knowledge
+from chary.model.rows import Rows
+from chary.planner._backup import Scratch, new_scratch
+from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
+from chary.randomness import generator_for
+from chary.run import ChainLog, Run, Steps
+from chary.shield import Rule
+
+__all__ = ["DRIVERS", "simulate"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+DRIVERS = ("compiled", "step")
+
+# A block of episodes is one call of compiled code, which Ctrl-C cannot interrupt: keep it this short.
+BLOCK_SECONDS = 0.1
+MOST_UNIFORMS = 1_000_000
+
+
+def simulate(
+    mdp: FiniteMDP,
+    agent: AgentSpec,
+    *,
+    episodes: int,
+    warmup: int = 0,
+    seed: int = 0,
+    coverage: str = "played",
+    record_steps: bool = False,
+    driver: str = "compiled",
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
+
+    Args:
+        mdp: The problem; the agent learns of it only what `mdp.told` says.
+        agent: What plays, for example `CharyUCBVI(eta=0.2)`.
+        episodes: Online episodes, >= 1.
+        warmup: Uniformly random episodes counted before, >= 0.
+        seed: A whole number >= 0; all randomness of the run comes from it.
+        coverage: Where bounds are compared with the truth: at the explored steps, `played`, or at every (t, s, a),
+            `everywhere`, which costs about one more plan an episode.
+        record_steps: Whether to keep every step, as `run.steps`.
+        driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.
+        progress: Called now and then with episodes done and episodes in all.
+
+    Raises:
+        CharyError: if an option is out of range or does not fit the problem.
+
+    Example:
+        >>> import chary
+        >>> run = simulate(chary.envs.riverswim(), chary.UCBVI(), episodes=3)
+        >>> len(run.regret)
+        3
+    """
+    if not isinstance(mdp, FiniteMDP):
+        raise InvalidSetting(f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP.")
+    if not isinstance(agent, AgentSpec):
+        raise InvalidSetting(f"'agent' must be an agent's specification, got {type(agent).__name__}.")
+    check_integer("episodes", episodes, minimum=1)
+    check_integer("warmup", warmup, minimum=0)
+    check_integer("seed", seed, minimum=0)
+    check_choice("coverage", coverage, COVERAGES)
+    check_choice("driver", driver, DRIVERS)
+    if isinstance(agent, CharyUCBVI):
+        agent.check_problem(mdp.setting)
+    prior = agent.prior_actions(mdp.setting, mdp)
+    scratch = new_scratch(mdp.n_states)
+    judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage))
+    if judge.v_star.max() > mdp.setting.value_cap + VALUE_CAP_TOLERANCE:
+        raise InvalidMDP(
+            f"'value_cap' must bound the optimal value, which reaches {judge.v_star.max():.12g}, "
+            f"got {mdp.setting.value_cap:.12g}. Raise it, or leave it out to use the horizon."
+        )
+    log = new_log(episodes, mdp.horizon, steps=record_steps)
+    report = progress or (lambda done, total: None)
+    if driver == "step":
+        # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
+        from chary._stepwise import play_steps
+
+        began = time.perf_counter()
+        chains = play_steps(log, mdp, agent, judge, episodes, warmup, seed, prior, report, scratch)
+    else:
+        began, chains = _play_compiled(log, mdp, agent, judge, episodes, warmup, seed, prior, report, scratch)
+    seconds = time.perf_counter() - began
+    span = mdp.scale.span
+    return Run(
+        problem=mdp.name,
+        spec=agent,
+        scale=mdp.scale,
+        episodes=episodes,
+        warmup=warmup,
+        seed=seed,
+        coverage=coverage,
+        seconds=seconds,
+        regret=log.regret * span,
+        true_deficit=log.true_deficit * span,
+        signed_deficit=log.signed_deficit * span,
+        frozen_deficit=log.frozen_deficit * span,
+        deficit=log.deficit * span,
+        returns=_raw_returns(log, mdp),
+        exploring_steps=log.exploring_steps,
+        deviating_steps=log.deviating_steps,
+        length=log.length,
+        blocked=log.blocked,
+        value_failed=log.value_failed,
+        bonus_failed=log.bonus_failed,
+        charge_failed=log.charge_failed,
+        largest_gap=log.largest_gap * span,
+        chains=chains,
+        steps=Steps(
+            state=log.step_state,
+            action=log.step_action,
+            explored=log.step_explored,
+            booked=log.step_booked,
+            chain=log.step_chain,
+        )
+        if record_steps
+        else None,
+    )
+
+
+def _raw_returns(log: Log, mdp: FiniteMDP) -> Floats:
+    """Return discounted returns in the user's units: every step played adds the offset once."""
+    steps = np.concatenate([[0.0], np.cumsum(mdp.setting.discount ** np.arange(mdp.horizon))])
+    return np.asarray(log.returns * mdp.scale.span + mdp.scale.low * steps[log.length])
+
+
+def _play_compiled(
+    log: Log,
+    mdp: FiniteMDP,
+    agent: AgentSpec,
+    judge: Judge,
+    episodes: int,
+    warmup: int,
+    seed: int,
+    prior: Ints,
+    report: Callable[[int, int], None],
+    scratch: Scratch,
+) -> tuple[float, ChainLog]:
+    """Fill the log in blocks of compiled episodes; return when the online part began, and the chains."""
+    setting = mdp.told(agent.reward)
+    H, S, P = setting.horizon, setting.n_states, setting.n_pairs
+    shielded = isinstance(agent, CharyUCBVI)
+    kind = CHARGES.index(agent.charge) if isinstance(agent, CharyUCBVI) else PAPER
+    totals = {"episodes": episodes, "total_episodes": episodes + warmup}
+    knowledge = Knowledge.empty(setting, agent.bounds, **totals)
+    separate: Knowledge | None = None
+    if isinstance(agent, CharyUCBVI) and agent.data == "meta":
+        separate = Knowledge.empty(setting, agent.bounds, **totals)
+    world, playing = new_world(mdp), new_playing(H)
+
+    for target in (knowledge, separate):
+        if target is not None:
+            draws = (generator_for(seed, "warmup world"), generator_for(seed, "warmup agent"))
+
+            def warm(first: int, last: int, offset: int, u: Floats, v: Floats, to: Knowledge = target) -> int:
+                _make_room(to, H)
+                return warm_block(first, last, offset, u, v, world, to.rows, to.radii, playing)
+
+            _in_blocks(warmup, H, draws, warm, lambda done, total: None)
+
+    plan = new_plan_arrays(S, P, H, differences=kind == DIFFERENCE)
+    plan_into(plan, knowledge.rows, knowledge.radii, prior, PAPER, False, scratch)
+    frozen = plan.baseline.copy()
+    evaluate_truly_into(judge.v_frozen, judge.q_frozen, judge, frozen, False, scratch)
+    oracle = isinstance(agent, MixtureSpec) and agent.baseline_value == "oracle"
+    mixture = new_mixture(
+        agent.kind if isinstance(agent, MixtureSpec) else UCBVI,
+        frozen=frozen,
+        n_pairs=P,
+        alpha=getattr(agent, "alpha", 0.0),
+        eta=(agent.eta or 0.0) / setting.scale.span,
+        oracle_value=judge.v_frozen[0] if oracle else None,
+    )
+    explorer = new_explorer(S, P, H, falling=agent.bonus in UCBVI_FAMILIES)
+    chains = _chains_for(agent, setting, episodes)
+    rule = agent.resolved_rule(setting.scale.span) if isinstance(agent, CharyUCBVI) else Rule.closed()
+    if isinstance(agent, MixtureSpec):
+        player = MIXTURE
+    else:
+        player = SHIELD if shielded else BASELINE if isinstance(agent, Baseline) else RANDOM
+    nothing = _no_knowledge(knowledge)
+
+    def play(first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
+        _make_room(knowledge, H)
+        if separate is not None:
+            _make_room(separate, H)
+        meta = separate or nothing
+        return play_block(
+            first,
+            last,
+            offset,
+            u,
+            v,
+            player,
+            world,
+            judge,
+            knowledge.rows,
+            knowledge.radii,
+            meta.rows,
+            meta.radii,
+            plan,
+            explorer,
+            chains,
+            rule,
+            kind,
+            mixture,
+            prior,
+            playing,
+            log,
+            scratch,
+        )
+
+    # Compile, or load from the cache, before the clock starts.
+    play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
+    began = time.perf_counter()
+    _in_blocks(episodes, H, (generator_for(seed, "world"), generator_for(seed, "agent")), play, report)
+    return began, _chain_log(chains)
+
+
+def _in_blocks(
+    episodes: int,
+    horizon: int,
+    generators: tuple[np.random.Generator, np.random.Generator],
+    play: Callable[[int, int, int, Floats, Floats], int],
+    report: Callable[[int, int], None],
+) -> None:
+    """Call `play` on blocks of episodes of about BLOCK_SECONDS, each with its own rows of uniforms."""
+    done, block = 0, 1
+    most = max(1, MOST_UNIFORMS // (horizon + 1))
+    report(0, episodes)
+    while done < episodes:
+        last = min(episodes, done + block)
+        uniforms = [generator.random((last - done, horizon + 1)) for generator in generators]
+        began, offset = time.perf_counter(), done
+        while done < last:
+            done = play(done, last, offset, *uniforms)
+        elapsed = time.perf_counter() - began
+        block = max(1, min(most, 4 * block, int(block * BLOCK_SECONDS / max(elapsed, 1e-6))))
+        report(done, episodes)
+
+
+def _make_room(knowledge: Knowledge, horizon: int) -> None:
+    if not has_room(knowledge.rows, horizon):
+        longest = int(knowledge.rows.capacity.max(initial=0))
+        knowledge.make_room(len(knowledge.rows.successor) + 2 * horizon * (4 + 2 * (2 * longest + horizon)))
+
+
+def _no_knowledge(like: Knowledge) -> Knowledge:
+    """Return knowledge of nothing at all, of the same types: kernels take it for `data = all`."""
+    return Knowledge(Rows(*(np.zeros((0,) * array.ndim, dtype=array.dtype) for array in like.rows)), like.radii)
+
+
+def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:
+    sizes = (setting.n_states, setting.n_actions, setting.horizon)
+    if isinstance(agent, CharyUCBVI):
+        return new_chains(
+            *sizes,
+            # No more chains can be open than were started, one an episode at most.
+            pool=min(agent.pool, episodes),
+            clock_is_meta=agent.clock == "meta",
+            stitched=agent.chains,
+            patience=agent.patience,
+            episodes=episodes,
+        )
+    return new_chains(*sizes, pool=1, clock_is_meta=False, stitched=True, patience=None, episodes=0)
+
+
+def _chain_log(chains: Chains) -> ChainLog:
+    started = int(chains.counters[Counter.STARTED])
+    born, finished = chains.log_born[:started], chains.log_finished[:started]
+    return ChainLog(
+        started=started,
+        finished=int(chains.counters[Counter.FINISHED]),
+        abandoned=int(chains.counters[Counter.ABANDONED]),
+        blocked=int(chains.counters[Counter.BLOCKED]),
+        born=born.copy(),
+        episodes=np.where(finished >= 0, finished - born + 1, 0),
+        fed=chains.log_fed[:started].copy(),
+        exhausted=chains.log_exhausted[:started].copy(),
+        long=chains.log_long[:started].copy(),
+    )
+
+
