@@ -64,7 +64,7 @@ def as_counts(distribution: NDArray[np.float64]) -> NDArray[np.int64]:
     for count in range(1, 200):
         total = round(count / smallest)
         scaled = distribution * total
-        whole = np.rint(scaled).astype(np.int64)
+        whole: NDArray[np.int64] = np.rint(scaled).astype(np.int64)
         if np.abs(scaled - whole).max() < COUNT_TOLERANCE and whole.sum() == total:
             if whole.max() > LARGEST_COUNT:
                 raise SystemExit(f"a count must be <= {LARGEST_COUNT}, got {whole.max()}.")
@@ -72,7 +72,9 @@ def as_counts(distribution: NDArray[np.float64]) -> NDArray[np.int64]:
     raise SystemExit("a distribution of the source is not a table of counts; is it another version?")
 
 
-def compact(source: dict[str, NDArray[np.float64]], admissible: NDArray[np.bool_]) -> dict[str, NDArray[np.uint16]]:
+def compact(
+    source: dict[str, NDArray[np.float64]], admissible: NDArray[np.bool_]
+) -> dict[str, NDArray[np.uint16]]:
     """Return the arrays to ship; see data/README.md for their meaning."""
     P, R = source["tx_mat"], source["r_mat"]
     S, A = admissible.shape
@@ -83,7 +85,8 @@ def compact(source: dict[str, NDArray[np.float64]], admissible: NDArray[np.bool_
     if not np.array_equal(R[:n_patients] != 0, entering[:n_patients]) or not (R[entering] == 1).all():
         raise SystemExit("the source must pay 1 on entering survival and nothing else.")
     state, action, length = [], [], []
-    successor, count = [], []
+    successor: list[int] = []
+    count: list[int] = []
     for s, a in zip(*np.nonzero(admissible[:n_patients]), strict=True):
         whole = as_counts(P[s, a])
         reached = np.flatnonzero(whole)
@@ -111,7 +114,8 @@ def compact(source: dict[str, NDArray[np.float64]], admissible: NDArray[np.bool_
 def pack(arrays: dict[str, NDArray[np.uint16]]) -> bytes:
     """Write an .npz whose bytes depend on the arrays alone.
 
-    Entries are stored, not deflated, because deflate's output differs between builds of zlib; dates are fixed.
+    Entries are stored, not deflated, because deflate's output differs between builds of zlib; dates are
+    fixed.
     """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", compression=zipfile.ZIP_STORED) as archive:

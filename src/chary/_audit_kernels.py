@@ -7,14 +7,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner, jit
 from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
-from chary.planner._backup import Scratch, backup, deviation
-from chary.planner._kernels import PlanArrays, backward_into, charge_of, sorted_states
+from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation
+from chary.planner._kernels import EVALUATE, OPTIMISE, PlanArrays, backward_into, charge_of, sorted_states
 
-__all__ = ["COVERAGES", "EVERYWHERE", "PLAYED", "Judge", "evaluate_truly_into", "judge_coverage", "judge_deficit", "judge_regret", "new_judge"]
+__all__ = [
+    "COVERAGES",
+    "EVERYWHERE",
+    "PLAYED",
+    "Judge",
+    "evaluate_truly_into",
+    "judge_coverage",
+    "judge_deficit",
+    "judge_regret",
+    "new_judge",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,26 +61,34 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int) -> Judge:
     v_star, q_star = pair()
     v_frozen, q_frozen = pair()
     v_true, q_true = pair()
-    judge = Judge(true_rows(mdp), exact_radii(setting), v_star, q_star, v_frozen, q_frozen, v_true, q_true, coverage)
+    judge = Judge(
+        true_rows(mdp), exact_radii(setting), v_star, q_star, v_frozen, q_frozen, v_true, q_true, coverage
+    )
     nobody = np.full(S, -1, dtype=np.int64)
     policy = np.zeros((H, S), dtype=np.int64)
-    backward_into(v_star, q_star, policy, judge.rows, judge.radii, 1, True, nobody, np.zeros((0, 0)), scratch)
+    backward_into(
+        v_star, q_star, policy, judge.rows, judge.radii, UPPER, OPTIMISE, nobody, np.zeros((0, 0)), scratch
+    )
     return judge
 
 
 @jit
-def evaluate_truly_into(v: Floats, q: Floats, judge: Judge, policy: Ints, all_pairs: bool, scratch: Scratch) -> None:
+def evaluate_truly_into(
+    v: Floats, q: Floats, judge: Judge, policy: Ints, all_pairs: bool, scratch: Scratch
+) -> None:
     """Fill the exact value (H + 1, S) of a policy, and with `all_pairs` its Q (H, P) everywhere."""
     rows, radii = judge.rows, judge.radii
     nobody = np.zeros(0, dtype=np.int64)
-    backward_into(v, q, policy, rows, radii, 1, False, np.full(len(rows.visits), -1), np.zeros((0, 0)), scratch)
+    backward_into(
+        v, q, policy, rows, radii, UPPER, EVALUATE, np.full(len(rows.visits), -1), np.zeros((0, 0)), scratch
+    )
     if all_pairs:
         for t in range(radii.horizon):
             for p in range(len(rows.total)):
-                q[t, p] = backup(rows, radii, p, t, 1, v[t + 1], nobody, scratch)
+                q[t, p] = backup(rows, radii, p, t, UPPER, v[t + 1], nobody, scratch)
 
 
-@jit
+@inner
 def judge_regret(judge: Judge, states: Ints, pairs: Ints, steps: int) -> float:
     """Return sum_t gamma^t (V*_t(s_t) - Q*_t(s_t, a_t)), section 7."""
     total, weight = 0.0, 1.0
@@ -80,7 +98,7 @@ def judge_regret(judge: Judge, states: Ints, pairs: Ints, steps: int) -> float:
     return total
 
 
-@jit
+@inner
 def judge_deficit(
     judge: Judge,
     v: Floats,
@@ -97,7 +115,7 @@ def judge_deficit(
     for t in range(steps):
         # V - Q(s, baseline) is 0 by definition: no rounding may turn it into a deficit.
         if actions[t] != baseline[t, states[t]]:
-            q = backup(judge.rows, judge.radii, pairs[t], t, 1, v[t + 1], nobody, scratch)
+            q = backup(judge.rows, judge.radii, pairs[t], t, UPPER, v[t + 1], nobody, scratch)
             gap = v[t, states[t]] - q
             deficit += max(gap, 0.0)
             signed += weight * gap
@@ -105,7 +123,7 @@ def judge_deficit(
     return deficit, signed
 
 
-@jit
+@inner
 def _bonus_fails(
     judge: Judge, rows: Rows, radii: Radii, plan: PlanArrays, v: Floats, p: int, t: int, scratch: Scratch
 ) -> bool:
@@ -120,14 +138,14 @@ def _bonus_fails(
     truth = judge.rows.reward_total[p]
     for i in range(judge.rows.begin[p], judge.rows.begin[p] + judge.rows.length[p]):
         truth += radii.discount * judge.rows.weight[i] * v[t + 1, judge.rows.successor[i]]
-    side = 1 if truth > estimate else -1
+    side = UPPER if truth > estimate else LOWER
     lower, upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
     orders = sorted_states(radii, lower), sorted_states(radii, upper)
     b = deviation(rows, radii, p, side, lower, upper, orders[0], orders[1], scratch)
     return abs(truth - estimate) > b + COVERAGE_TOLERANCE
 
 
-@jit
+@inner
 def judge_coverage(
     judge: Judge,
     kind: int,
@@ -155,7 +173,7 @@ def judge_coverage(
             if not explored[t]:
                 continue
             s, p = states[t], pairs[t]
-            truth = backup(judge.rows, judge.radii, p, t, 1, v[t + 1], nobody, scratch)
+            truth = backup(judge.rows, judge.radii, p, t, UPPER, v[t + 1], nobody, scratch)
             gap = v[t, s] - truth if actions[t] != plan.baseline[t, s] else 0.0
             largest = max(largest, gap)
             value_fails |= plan.v_upper[t, s] < v[t, s] - COVERAGE_TOLERANCE

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
@@ -19,12 +19,22 @@ from chary.planner._kernels import PlanArrays, charge_of
 from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
 
-__all__ = ["Chains", "Counter", "Live", "Proposal", "begin_episode", "end_episode", "new_chains", "shield_observe", "shield_step"]
+__all__ = [
+    "Chains",
+    "Counter",
+    "Live",
+    "Proposal",
+    "begin_episode",
+    "end_episode",
+    "new_chains",
+    "shield_observe",
+    "shield_step",
+]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-authorise_kernel = jit(authorise)
+authorise_kernel = inner(authorise)
 
 FREE, PENDING, FED = range(3)
 
@@ -147,7 +157,7 @@ def new_chains(
     )
 
 
-@jit
+@inner
 def begin_episode(chains: Chains, s: int, k: int) -> int:
     """Prepare episode k, which starts in s, and return the slot of a chain that begins there, -1 if none does."""
     chains.live[Live.FED] = -1
@@ -176,7 +186,7 @@ def begin_episode(chains: Chains, s: int, k: int) -> int:
     return slot
 
 
-@jit
+@inner
 def _wait_into(chains: Chains, slot: int, s: int) -> None:
     """Let the chain in `slot` wait at s, behind the older ones there."""
     chains.status[slot] = PENDING
@@ -191,7 +201,7 @@ def _wait_into(chains: Chains, slot: int, s: int) -> None:
         chains.following[before] = slot
 
 
-@jit
+@inner
 def _leave_into(chains: Chains, slot: int) -> None:
     """Take the chain in `slot` out of the list of its target."""
     s = chains.target[slot]
@@ -205,14 +215,14 @@ def _leave_into(chains: Chains, slot: int) -> None:
     chains.following[slot] = -1
 
 
-@jit
+@inner
 def _free_into(chains: Chains, slot: int) -> None:
     chains.status[slot] = FREE
     chains.number[slot] = -1
     chains.counters[Counter.OPEN] -= 1
 
 
-@jit
+@inner
 def _note_refusal(chains: Chains, slot: int, k: int) -> None:
     """Count an episode as exhausted for this chain, once."""
     chains.live[Live.REFUSED] = 1
@@ -221,7 +231,7 @@ def _note_refusal(chains: Chains, slot: int, k: int) -> None:
         chains.exhausted[slot] += 1
 
 
-@jit
+@inner
 def shield_step(
     chains: Chains,
     ledger: Ledger,
@@ -273,7 +283,9 @@ def shield_step(
                     chains.status[slot] = FED
                     chains.live[Live.FED] = slot
                     chains.live[Live.EXTRA] = 0
-                    return Proposal(a, True, charge, min(charge, rule.step_bound), chains.number[slot]), ledger
+                    return Proposal(
+                        a, True, charge, min(charge, rule.step_bound), chains.number[slot]
+                    ), ledger
                 _note_refusal(chains, slot, k)
                 if not chains.stitched:
                     _leave_into(chains, slot)
@@ -284,7 +296,7 @@ def shield_step(
     return Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1), ledger
 
 
-@jit
+@inner
 def shield_observe(
     chains: Chains, k: int, s: int, p: int, s_next: int, r: float, ended: bool, horizon: int
 ) -> int:
@@ -317,14 +329,14 @@ def shield_observe(
     return slot
 
 
-@jit
+@inner
 def _classify(chains: Chains, slot: int, k: int, horizon: int) -> None:
     """Count the episode as a long one for this chain, if it did not end in a refusal."""
     if chains.last_refused[slot] != k and 4 * chains.advanced[slot] >= horizon:
         chains.long[slot] += 1
 
 
-@jit
+@inner
 def end_episode(chains: Chains, k: int, s: int, horizon: int) -> bool:
     """Close episode k, which ended in s; return whether it was blocked."""
     slot = chains.live[Live.FED]

@@ -7,12 +7,24 @@ from typing import TypeVar
 
 import numba
 
-__all__ = ["jit"]
+__all__ = ["inner", "jit"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def jit(function: F) -> F:
-    """Compile `function` with numba; NUMBA_DISABLE_JIT=1 leaves it in Python, for coverage and debugging."""
-    compiled: F = numba.njit(cache=True, fastmath=False, error_model="numpy")(function)
+    """Compile a kernel that Python calls; NUMBA_DISABLE_JIT=1 leaves it in Python, for coverage and debugging."""
+    # No wrapper for C callers: nobody calls from C, and it would double the code of every signature.
+    compiled: F = numba.njit(cache=True, fastmath=False, error_model="numpy", no_cfunc_wrapper=True)(function)
+    return compiled
+
+
+def inner(function: F) -> F:
+    """Compile a kernel that only other kernels call: no Python wrapper, and no cache entry of its own.
+
+    Unpacking the big tuples for Python is most of what compiling a small kernel costs.
+    """
+    compiled: F = numba.njit(
+        fastmath=False, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True
+    )(function)
     return compiled

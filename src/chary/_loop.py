@@ -7,9 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._audit_kernels import EVERYWHERE, Judge, evaluate_truly_into, judge_coverage, judge_deficit, judge_regret
+from chary._audit_kernels import (
+    EVERYWHERE,
+    Judge,
+    evaluate_truly_into,
+    judge_coverage,
+    judge_deficit,
+    judge_regret,
+)
 from chary._chains import Chains, Proposal, begin_episode, end_episode, shield_observe, shield_step
-from chary._compile import jit
+from chary._compile import inner, jit
 from chary.agents._mixtures import Mixture, switch_step, uniform_pair
 from chary.mdp import FiniteMDP
 from chary.model.counts import learn_into
@@ -141,7 +148,7 @@ def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
     )
 
 
-@jit
+@inner
 def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     """Return the first place in begin..end-1 whose cumulative probability exceeds u, else the last.
 
@@ -157,7 +164,7 @@ def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     return min(low, end - 1)
 
 
-@jit
+@inner
 def first_state(world: World, u: float) -> int:
     """Return the state in which an episode starts."""
     last = len(world.start)
@@ -226,7 +233,9 @@ def play_block(
         for t in range(horizon):
             decision = Proposal(0, False, 0.0, 0.0, -1)
             if shielded:
-                decision, ledger = shield_step(chains, ledger, rule, kind, rows, radii, plan, k, t, s, scratch)
+                decision, ledger = shield_step(
+                    chains, ledger, rule, kind, rows, radii, plan, k, t, s, scratch
+                )
             elif agent == MIXTURE:
                 a = explorer.policy[t, s] if t >= switch else mixture.frozen[t, s]
                 decision = Proposal(a, t >= switch, 0.0, 0.0, -1)
@@ -349,19 +358,21 @@ def judge_into(
             judge, judge.v_true, plan.baseline, playing.states, playing.actions, playing.pairs, steps, scratch
         )
         if priced or everywhere:
-            log.value_failed[k], log.bonus_failed[k], log.charge_failed[k], log.largest_gap[k] = judge_coverage(
-                judge,
-                kind,
-                rows,
-                radii,
-                plan,
-                playing.states,
-                playing.actions,
-                playing.pairs,
-                playing.explored,
-                playing.charges,
-                steps,
-                scratch,
+            log.value_failed[k], log.bonus_failed[k], log.charge_failed[k], log.largest_gap[k] = (
+                judge_coverage(
+                    judge,
+                    kind,
+                    rows,
+                    radii,
+                    plan,
+                    playing.states,
+                    playing.actions,
+                    playing.pairs,
+                    playing.explored,
+                    playing.charges,
+                    steps,
+                    scratch,
+                )
             )
     log.frozen_deficit[k], _ = judge_deficit(
         judge, judge.v_frozen, frozen, playing.states, playing.actions, playing.pairs, steps, scratch

@@ -61,7 +61,9 @@ def play_steps(
             playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
             playing.booked[t], playing.chains[t] = decision.charge, decision.chain
             # The ledger keeps what was booked; the charge itself is asked of the plan once more.
-            playing.charges[t] = pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
+            playing.charges[t] = (
+                pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
+            )
         log.deficit[k] = episode.decisions[-1].deficit
         log.length[k] = steps
         judge_into(
@@ -80,7 +82,9 @@ def play_steps(
         )
         keep_steps_into(log, k, playing, steps)
 
-    chains = {name: np.zeros(episodes, dtype=np.int64) for name in ("born", "episodes", "fed", "exhausted", "long")}
+    chains = {
+        name: np.zeros(episodes, dtype=np.int64) for name in ("born", "episodes", "fed", "exhausted", "long")
+    }
     world_seed = seed_for(seed, "world")
     for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
         k = episode.number

@@ -86,7 +86,9 @@ def check_integer(
         except TypeError:
             whole = None
     if whole is None or whole < minimum:
-        raise error(f"{name!r} must be a whole number >= {minimum}, got {value!r}.{' ' + way_out if way_out else ''}")
+        raise error(
+            f"{name!r} must be a whole number >= {minimum}, got {value!r}.{' ' + way_out if way_out else ''}"
+        )
     return whole
 
 

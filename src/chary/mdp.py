@@ -244,7 +244,8 @@ class FiniteMDP:
             raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
         S, A = dense.shape[:2]
         rewards = _rewards(R, S, A)
-        mask = _allowed_mask(allowed, S, A, _terminal_mask(options.get("terminal", ()), S))
+        options["terminal"] = _listed("terminal", options.get("terminal", ()))
+        mask = _allowed_mask(allowed, S, A, _terminal_mask(options["terminal"], S))
         _check_probabilities(dense[mask])
         s, a, x = np.nonzero((dense > 0) & mask[:, :, None])
         r = rewards[s, a] if rewards.ndim == 2 else rewards[s, a, x]
@@ -264,7 +265,9 @@ class FiniteMDP:
 
         matrices = [P] if sparse.issparse(P) else list(P)
         if not matrices or not all(sparse.issparse(m) for m in matrices):
-            raise InvalidMDP(f"'P' must be a SciPy sparse matrix or a sequence of them, got {type(P).__name__}.")
+            raise InvalidMDP(
+                f"'P' must be a SciPy sparse matrix or a sequence of them, got {type(P).__name__}."
+            )
         # tocoo, not tocsr: the latter would add duplicate entries up in silence.
         entries = [m.tocoo() for m in matrices]
         S = int(entries[0].shape[1])
@@ -284,8 +287,11 @@ class FiniteMDP:
             p = np.concatenate([m.data for m in entries])
         rewards = _rewards(R, S, A)
         if rewards.ndim == 3:
-            raise InvalidMDP("'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s').")
-        mask = _allowed_mask(allowed, S, A, _terminal_mask(options.get("terminal", ()), S))
+            raise InvalidMDP(
+                "'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s')."
+            )
+        options["terminal"] = _listed("terminal", options.get("terminal", ()))
+        mask = _allowed_mask(allowed, S, A, _terminal_mask(options["terminal"], S))
         return cls._assemble(
             S, A, s, a, x, np.asarray(p, dtype=float), rewards[s, a], mask, rewards, None, **options
         )
@@ -326,8 +332,12 @@ class FiniteMDP:
             mask[s, a] = True
             entries.extend((s, a, x, p, r) for x, p, r in successors)
         table = np.array(entries, dtype=float).reshape(-1, 5)
+        whole = np.isfinite(table[:, 2]) & (table[:, 2] == np.floor(table[:, 2]))
+        if not whole.all():
+            raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
         s, a, x = (table[:, i].astype(np.int64) for i in range(3))
-        mask[_terminal_mask(options.get("terminal", ()), S)] = False
+        options["terminal"] = _listed("terminal", options.get("terminal", ()))
+        mask[_terminal_mask(options["terminal"], S)] = False
         return cls._assemble(S, A, s, a, x, table[:, 3], table[:, 4], mask, None, None, **options)
 
     @classmethod
@@ -360,8 +370,13 @@ class FiniteMDP:
         if pad:
             absorbing = np.flatnonzero(ends)
             keep = ~ends[s]
-            s, a, x = (np.concatenate([v[keep], w]) for v, w in ((s, absorbing), (a, 0 * absorbing), (x, absorbing)))
-            p, r = np.concatenate([p[keep], np.ones(len(absorbing))]), np.concatenate([r[keep], np.zeros(len(absorbing))])
+            s, a, x = (
+                np.concatenate([v[keep], w]) for v, w in ((s, absorbing), (a, 0 * absorbing), (x, absorbing))
+            )
+            p, r = (
+                np.concatenate([p[keep], np.ones(len(absorbing))]),
+                np.concatenate([r[keep], np.zeros(len(absorbing))]),
+            )
             mask = mask.copy()
             mask[ends], ends = False, np.zeros(S, dtype=bool)
             mask[absorbing, 0] = True
@@ -390,7 +405,9 @@ class FiniteMDP:
         inside = mask[s, a]
         s, a, x, p, r = s[inside], a[inside], x[inside], p[inside], r[inside]
         if len(x) and (x.min() < 0 or x.max() >= S):
-            raise InvalidMDP(f"'P' must lead to states 0..{S - 1}, got a successor {int(x[(x < 0) | (x >= S)][0])}.")
+            raise InvalidMDP(
+                f"'P' must lead to states 0..{S - 1}, got a successor {int(x[(x < 0) | (x >= S)][0])}."
+            )
         pair = told.pair_index[s, a]
         order = np.lexsort((x, pair))
         pair, x, p, r = pair[order], x[order], p[order], r[order]
@@ -409,7 +426,9 @@ class FiniteMDP:
             cumulative=_frozen(_cumulative(row_start, p)),
             start=_start(start, S, told.terminal),
             known=_known_reward(told, row_start, x, scaled, pair_reward, listed_reward),
-            recorded_policy=None if recorded_policy is None else as_policy("recorded_policy", recorded_policy, told),
+            recorded_policy=None
+            if recorded_policy is None
+            else as_policy("recorded_policy", recorded_policy, told),
         )
 
 
@@ -441,7 +460,9 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     valid &= setting.allowed[np.arange(S), np.clip(actions, 0, A - 1)] | setting.terminal
     if not valid.all():
         s = int(np.flatnonzero(~valid)[0])
-        raise InvalidSetting(f"{name!r} must play allowed actions only, got action {int(actions[s])} in state {s}.")
+        raise InvalidSetting(
+            f"{name!r} must play allowed actions only, got action {int(actions[s])} in state {s}."
+        )
     return _frozen(actions)
 
 
@@ -481,10 +502,19 @@ def _value_cap(value_cap: float | None, horizon: int) -> float:
     return check_real("value_cap", value_cap, low=0.0, open_low=True, open_high=True, error=InvalidMDP)
 
 
+def _listed(name: str, states: Iterable[int]) -> list[int]:
+    """Return whole numbers as a list: an iterator could be read only once."""
+    if not isinstance(states, Iterable):
+        raise InvalidMDP(f"{name!r} must be a list of states, got {states!r}.")
+    return [check_integer(name, state, minimum=-(2**62), error=InvalidMDP) for state in states]
+
+
 def _terminal_mask(terminal: Iterable[int], S: int) -> Bools:
-    states = np.asarray(list(terminal), dtype=np.int64)
+    states = np.asarray(_listed("terminal", terminal), dtype=np.int64)
     if len(states) and (states.min() < 0 or states.max() >= S):
-        raise InvalidMDP(f"'terminal' must hold states 0..{S - 1}, got {int(states[(states < 0) | (states >= S)][0])}.")
+        raise InvalidMDP(
+            f"'terminal' must hold states 0..{S - 1}, got {int(states[(states < 0) | (states >= S)][0])}."
+        )
     mask = np.zeros(S, dtype=bool)
     mask[states] = True
     return mask
@@ -514,7 +544,9 @@ def _number_pairs(mask: Bools) -> tuple[Ints, Ints, Ints]:
 def _support(support: ArrayLike | None, mask: Bools, S: int, A: int) -> Ints:
     declared = np.asarray(S if support is None else support)
     if not np.issubdtype(declared.dtype, np.integer) or declared.shape not in ((), (S, A)):
-        raise InvalidMDP(f"'support' must be a whole number or one for each pair, shape ({S}, {A}), got {support!r}.")
+        raise InvalidMDP(
+            f"'support' must be a whole number or one for each pair, shape ({S}, {A}), got {support!r}."
+        )
     each = np.broadcast_to(declared, (S, A))[mask]
     if ((each < 1) | (each > S)).any():
         raise InvalidMDP(f"'support' must lie in 1..{S}, got {int(each[(each < 1) | (each > S)][0])}.")
@@ -532,9 +564,13 @@ def _start(start: ArrayLike | int, S: int, terminal: Bools) -> Floats:
     else:
         distribution = _floats("start", given)
         if distribution.shape != (S,):
-            raise InvalidMDP(f"'start' must be a state or a distribution of shape ({S},), got {distribution.shape}.")
+            raise InvalidMDP(
+                f"'start' must be a state or a distribution of shape ({S},), got {distribution.shape}."
+            )
         if (distribution < 0).any() or abs(distribution.sum() - 1) > ROW_SUM_TOLERANCE:
-            raise InvalidMDP(f"'start' must hold probabilities that sum to 1, got a sum of {distribution.sum():.12g}.")
+            raise InvalidMDP(
+                f"'start' must hold probabilities that sum to 1, got a sum of {distribution.sum():.12g}."
+            )
     ended = np.flatnonzero((distribution > 0) & terminal)
     if len(ended):
         raise InvalidMDP(f"'start' must not lie on a terminal state, got state {int(ended[0])}.")
@@ -558,7 +594,9 @@ def _check_rows(setting: Setting, pair: Ints, x: Ints, p: Floats) -> None:
     twice = np.flatnonzero((np.diff(pair) == 0) & (np.diff(x) == 0))
     if len(twice):
         i = int(twice[0])
-        raise InvalidMDP(f"'P' must list a successor once, got successor {int(x[i])} twice at {place(int(pair[i]))}.")
+        raise InvalidMDP(
+            f"'P' must list a successor once, got successor {int(x[i])} twice at {place(int(pair[i]))}."
+        )
     sums = np.bincount(pair, weights=p, minlength=setting.n_pairs)
     wrong = np.flatnonzero(np.abs(sums - 1) > ROW_SUM_TOLERANCE)
     if len(wrong):
@@ -576,7 +614,9 @@ def _check_rows(setting: Setting, pair: Ints, x: Ints, p: Floats) -> None:
 
 def _check_rewards(scaled: Floats, scale: RewardScale) -> Floats:
     # A scaling by the extremes themselves may leave 1 + 1e-16; anything more is the user's mistake.
-    if len(scaled) and not (np.isfinite(scaled).all() and scaled.min() >= -1e-12 and scaled.max() <= 1 + 1e-12):
+    if len(scaled) and not (
+        np.isfinite(scaled).all() and scaled.min() >= -1e-12 and scaled.max() <= 1 + 1e-12
+    ):
         worst = scaled[~np.isfinite(scaled) | (scaled < -1e-12) | (scaled > 1 + 1e-12)][0]
         raise InvalidMDP(
             f"'R' must lie in [{scale.low:g}, {scale.high:g}], got {scale.low + float(worst) * scale.span:g}. "
@@ -627,5 +667,9 @@ def _known_reward(
             _frozen(each),
         )
     return KnownReward(
-        _frozen(row_start), _frozen(x.astype(np.int64)), _frozen(scaled), _frozen(np.zeros(n)), _frozen(np.ones(n))
+        _frozen(row_start),
+        _frozen(x.astype(np.int64)),
+        _frozen(scaled),
+        _frozen(np.zeros(n)),
+        _frozen(np.ones(n)),
     )

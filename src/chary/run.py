@@ -110,7 +110,9 @@ class Run:
         deficits = {"own": self.true_deficit, "frozen": self.frozen_deficit}
         if against not in deficits:
             raise InvalidSetting(f"'against' must be own or frozen, got {against!r}.")
-        return np.asarray(deficits[against] / self.scale.span > budget / self.scale.span + VIOLATION_TOLERANCE)
+        return np.asarray(
+            deficits[against] / self.scale.span > budget / self.scale.span + VIOLATION_TOLERANCE
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return the run in one flat dictionary of plain numbers, the object `chary run --json` prints."""

@@ -88,7 +88,9 @@ def simulate(
         3
     """
     if not isinstance(mdp, FiniteMDP):
-        raise InvalidSetting(f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP.")
+        raise InvalidSetting(
+            f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
+        )
     if not isinstance(agent, AgentSpec):
         raise InvalidSetting(f"'agent' must be an agent's specification, got {type(agent).__name__}.")
     check_integer("episodes", episodes, minimum=1)
@@ -283,7 +285,9 @@ def _make_room(knowledge: Knowledge, horizon: int) -> None:
 
 def _no_knowledge(like: Knowledge) -> Knowledge:
     """Return knowledge of nothing at all, of the same types: kernels take it for `data = all`."""
-    return Knowledge(Rows(*(np.zeros((0,) * array.ndim, dtype=array.dtype) for array in like.rows)), like.radii)
+    return Knowledge(
+        Rows(*(np.zeros((0,) * array.ndim, dtype=array.dtype) for array in like.rows)), like.radii
+    )
 
 
 def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:
@@ -315,5 +319,3 @@ def _chain_log(chains: Chains) -> ChainLog:
         exhausted=chains.log_exhausted[:started].copy(),
         long=chains.log_long[:started].copy(),
     )
-
-

@@ -11,13 +11,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner, jit
 from chary.model.radii import Radii
 from chary.model.rows import Rows
-from chary.planner._backup import Scratch, backup
-from chary.planner._kernels import backward_into, sorted_states
+from chary.planner._backup import LOWER, UPPER, Scratch, backup
+from chary.planner._kernels import EVALUATE, backward_into, sorted_states
 
-__all__ = ["CUCBVI", "EPSMIX", "FROZEN", "STEPMIX", "UCBVI", "Mixture", "new_mixture", "switch_step", "uniform_pair"]
+__all__ = [
+    "CUCBVI",
+    "EPSMIX",
+    "FROZEN",
+    "STEPMIX",
+    "UCBVI",
+    "Mixture",
+    "new_mixture",
+    "switch_step",
+    "uniform_pair",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,10 +100,21 @@ def switch_step(
         worth = mixture.oracle_value
     else:
         backward_into(
-            mixture.v_frozen, mixture.q_room, mixture.frozen, rows, radii, 1, False, nobody, none, scratch
+            mixture.v_frozen,
+            mixture.q_room,
+            mixture.frozen,
+            rows,
+            radii,
+            UPPER,
+            EVALUATE,
+            nobody,
+            none,
+            scratch,
         )
         worth = mixture.v_frozen[0]
-    backward_into(mixture.v_explorer, mixture.q_room, explorer, rows, radii, -1, False, nobody, none, scratch)
+    backward_into(
+        mixture.v_explorer, mixture.q_room, explorer, rows, radii, LOWER, EVALUATE, nobody, none, scratch
+    )
     if mixture.kind == CUCBVI:
         return _cucbvi_step(mixture, worth, mixture.v_explorer[0, s], s, horizon)
     _lower_mixtures_into(mixture, rows, radii, s, scratch)
@@ -103,7 +124,7 @@ def switch_step(
     return _epsmix_step(mixture.lower, threshold, u, horizon)
 
 
-@jit
+@inner
 def _cucbvi_step(mixture: Mixture, worth: Floats, lower: float, s: int, horizon: int) -> int:
     """Play the optimistic policy if what is promised so far, and by it now, keeps 1 - alpha of the baseline."""
     mixture.starts[s] += 1.0
@@ -118,7 +139,7 @@ def _cucbvi_step(mixture: Mixture, worth: Floats, lower: float, s: int, horizon:
     return horizon
 
 
-@jit
+@inner
 def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scratch: Scratch) -> None:
     """Fill LB(h0), h0 = 0..H: the lower value from s of pi_b before step h0 and the explorer from h0 on."""
     n_states = len(rows.visits)
@@ -134,12 +155,12 @@ def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scr
                     earlier[x] = 0.0
                 else:
                     p = rows.pair_index[x, mixture.frozen[t, x]]
-                    earlier[x] = backup(rows, radii, p, t, -1, value, order, scratch)
+                    earlier[x] = backup(rows, radii, p, t, LOWER, value, order, scratch)
             value[:] = earlier
         mixture.lower[h0] = value[s]
 
 
-@jit
+@inner
 def _stepmix_step(lower: Floats, threshold: float, u: float, horizon: int) -> int:
     """Mix the first candidate that reaches the threshold with the one before it, so that the mean meets it."""
     for h0 in range(horizon + 1):
@@ -151,7 +172,7 @@ def _stepmix_step(lower: Floats, threshold: float, u: float, horizon: int) -> in
     return horizon
 
 
-@jit
+@inner
 def _epsmix_step(lower: Floats, threshold: float, u: float, horizon: int) -> int:
     """Mix the baseline and the explorer, whole episodes at a time, so that the mean meets the threshold."""
     if lower[0] >= threshold:

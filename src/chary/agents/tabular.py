@@ -158,7 +158,9 @@ class TabularAgent:
             InvalidData: if a transition contradicts the setting; nothing is counted then.
         """
         if self.episodes_begun:
-            raise OutOfOrder(f"'warm_start' must come before the first episode, got {self.episodes_begun} begun.")
+            raise OutOfOrder(
+                f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
+            )
         checked = [[self._checked(step) for step in episode] for episode in episodes]
         for episode in checked:
             self._learn(self._knowledge, episode)
@@ -175,7 +177,9 @@ class TabularAgent:
             InvalidSetting: if the bounds do not hold for that many episodes.
         """
         if episode in self._open:
-            raise OutOfOrder(f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first.")
+            raise OutOfOrder(
+                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
+            )
         s = self._state("state", state)
         if self._knowledge.radii.terminal[s]:
             raise InvalidData(f"'state' must not be terminal at the start of an episode, got {s}.")
@@ -224,7 +228,9 @@ class TabularAgent:
         """
         now = self._opened("act", episode)
         if now.action is not None:
-            raise OutOfOrder(f"'act' must follow an observation, got episode {episode!r} with one outstanding.")
+            raise OutOfOrder(
+                f"'act' must follow an observation, got episode {episode!r} with one outstanding."
+            )
         if now.ended or t != len(now.transitions):
             expected = "finish, for it is over" if now.ended else f"act with t = {len(now.transitions)}"
             raise OutOfOrder(f"'t' must be the next step of episode {episode!r}, got {t!r}. Call {expected}.")
@@ -269,7 +275,9 @@ class TabularAgent:
         """
         now = self._opened("finish", episode)
         if now.action is not None:
-            raise OutOfOrder(f"'finish' must follow an observation, got one outstanding in episode {episode!r}.")
+            raise OutOfOrder(
+                f"'finish' must follow an observation, got one outstanding in episode {episode!r}."
+            )
         finished: tuple[MetaRollout[int], ...] = ()
         if self.shield is not None:
             self.last_outcome = self.shield.finish(episode)
@@ -331,7 +339,9 @@ class TabularAgent:
                 "Declare the scale of your rewards in the setting."
             )
         if self.setting.terminal[x] and not transition.terminated:
-            raise InvalidData(f"'terminated' must be true where state {x} is terminal, got {transition.terminated!r}.")
+            raise InvalidData(
+                f"'terminated' must be true where state {x} is terminal, got {transition.terminated!r}."
+            )
         return Transition(s, a, min(max(reward, 0.0), 1.0), x, bool(transition.terminated))
 
     def _learn(self, knowledge: Knowledge, steps: Sequence[Transition]) -> None:

@@ -15,38 +15,84 @@ SAFE, BETTER = 0, 1
 
 def corridor(
     *,
-    length: int = 8,
-    horizon: int = 16,
+    length: int = 9,
+    horizon: int = 20,
     arms: int = 3,
     early_reward: float = 0.45,
     early_gap: float = 0.1,
     safe_reward: float = 0.5,
-    late_gain: float = 0.1,
+    late_gain: float = 0.15,
     boost: float = 0.5,
 ) -> FiniteMDP:
+    """Return a corridor whose informative state comes late in the episode.
+
+    Cells 0..L-1 lead to the gate, state L. In a cell, action 0 walks one cell on and earns `early_reward`;
+    action 1 hurries, one cell further with probability `boost`, and earns `early_gap` less; any other goes
+    back to cell 0 and earns nothing. At the gate every allowed action is an arm, which leads to state L + 1
+    (lit) or L + 2 (dim). Arm 0 is safe: it earns `safe_reward` whatever comes out, lit or dim alike. The
+    other arms earn 1 for lit and 0 for dim: arm 1 lights up with probability `safe_reward + late_gain`, those
+    above 1 with `safe_reward - late_gain`. Lit and dim have one action, which earns `safe_reward` and leads
+    to the gate.
+
+    Why chains are needed here. To whoever relies on arm 0, hurrying costs `early_gap` - `boost` *
+    (`safe_reward` - `early_reward`) at a cell and some 0.45 over the whole corridor (with the defaults). To
+    whoever hopes for a much better arm it pays, and an optimist hopes until arm 1 has been tried often. So an
+    explorer that starts afresh in every episode hurries, has spent a smaller budget before it reaches the
+    gate and never tries arm 1: its regret is linear. A chain waits where its budget ended, is resumed there
+    with a new one when the baseline walks by, as it does in every episode, and so reaches the gate, where one
+    try of arm 1 is affordable.
+
+    Args:
+        length: L, the number of cells before the gate, >= 1.
+        horizon: H.
+        arms: The number of arms at the gate, >= 2; there are max(3, arms) actions.
+        early_reward: The reward of walking, in [0, 1].
+        early_gap: What hurrying costs, in [0, early_reward].
+        safe_reward: The reward of arm 0, in [0, 1].
+        late_gain: How much better arm 1 is and how much worse the arms above it are; safe_reward - late_gain
+            and safe_reward + late_gain must lie in [0, 1].
+        boost: The probability that hurrying gains a cell, in [0, 1].
+
+    Raises:
+        InvalidSetting: if a number lies outside its range.
+
+    Example:
+        >>> corridor().n_states
+        12
+    """
     L = check_integer("length", length, minimum=1)
     n_arms = check_integer("arms", arms, minimum=2)
-    reward = check_real("early_reward", early_reward, low=0.0, high=1.0)
-    gap = check_real("early_gap", early_gap, low=0.0, high=reward, way_out="It is paid out of 'early_reward'.")
+    walk = check_real("early_reward", early_reward, low=0.0, high=1.0)
+    gap = check_real("early_gap", early_gap, low=0.0, high=walk, way_out="It is paid out of 'early_reward'.")
     safe = check_real("safe_reward", safe_reward, low=0.0, high=1.0)
     gain = check_real("late_gain", late_gain, low=0.0, high=1.0)
     jump = check_real("boost", boost, low=0.0, high=1.0)
+    if safe - gain < 0 or safe + gain > 1:
+        raise InvalidSetting(
+            f"'late_gain' must keep safe_reward - late_gain and safe_reward + late_gain in [0, 1], "
+            f"got {gain:g} with safe_reward = {safe:g}."
+        )
 
     S, A = L + 3, max(3, n_arms)
     gate, lit, dim = L, L + 1, L + 2
     P, R = np.zeros((S, A, S)), np.zeros((S, A, S))
-    for i in range(L):
-        P[i, WALK, i + 1] = 1.0
-        P[i, HURRY, i + 1] = 1 - jump
-        P[i, HURRY, min(i + 2, gate)] += jump
-        P[i, BACK:, 0] = 1.0
-    R[:L, WALK] = reward
-    R[:L, HURRY] = reward - gap
-    chance = np.full(A, max(safe - gain, 0.0)); chance[SAFE] = .5; chance[BETTER] = min(safe + gain, 1.0)
+    for cell in range(L):
+        P[cell, WALK, cell + 1] = 1.0
+        P[cell, HURRY, cell + 1] += 1 - jump
+        P[cell, HURRY, min(cell + 2, gate)] += jump
+        P[cell, BACK:, 0] = 1.0
+    R[:L, WALK], R[:L, HURRY] = walk, walk - gap
+    # The safe arm leads to both outcomes as well: the baseline must come by wherever a chain may be left
+    # waiting.
+    chance = np.full(A, safe - gain)
+    chance[SAFE], chance[BETTER] = 0.5, safe + gain
     P[gate, :, lit], P[gate, :, dim] = chance, 1 - chance
     R[gate, :, lit] = 1.0
     R[gate, SAFE] = safe
     P[lit:, 0, gate] = 1.0
     R[lit:] = safe
-    allowed = np.ones((S, A), bool); allowed[lit:, 1:] = False; allowed[gate, n_arms:] = False
-    return FiniteMDP.from_arrays(P, R, name="corridor", horizon=horizon, support=2, allowed=allowed)
+    allowed = np.ones((S, A), dtype=bool)
+    allowed[gate, n_arms:] = False
+    allowed[lit:, 1:] = False
+    # Agents are told that an action has two outcomes at most.
+    return FiniteMDP.from_arrays(P, R, name="corridor", horizon=horizon, allowed=allowed, support=2)

@@ -46,7 +46,8 @@ def inventory(
         demand: The probabilities of a demand of 0, 1, ...; uniform on 0..M by default.
 
     Raises:
-        InvalidSetting: if a cost is negative, `demand` is no distribution, or every transition earns the same.
+        InvalidSetting: if a cost is negative, `demand` is no distribution, or every transition earns the
+            same.
         UnknownName: if `units` is neither `scaled` nor `money`.
 
     Example:

@@ -20,7 +20,8 @@ def random(
 
     Rows are drawn from a flat Dirichlet distribution over all states or, with `successors`, over that many
     states drawn without replacement. The next state on the ring, s + 1 modulo S, is always among them, so
-    that no policy avoids a state. Rewards r(s, a) are uniform on [0, 1]; an episode starts anywhere, uniformly.
+    that no policy avoids a state. Rewards r(s, a) are uniform on [0, 1]; an episode starts anywhere,
+    uniformly.
 
     Args:
         n_states: S.
@@ -30,7 +31,8 @@ def random(
         seed: A whole number >= 0 that fixes the MDP.
 
     Raises:
-        InvalidSetting: if a size is not positive, `successors` exceeds `n_states`, or dense rows would not fit.
+        InvalidSetting: if a size is not positive, `successors` exceeds `n_states`, or dense rows would not
+            fit.
 
     Example:
         >>> random(n_states=20_000, n_actions=2, successors=5).setting.n_pairs

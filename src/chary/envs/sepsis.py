@@ -7,7 +7,7 @@ import io
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,14 @@ DEATH, SURVIVAL, SINK = 713, 714, 715
 DATA_SHA256 = "512bcce670ce9caa262483611c33d5ab4cde496e57c7eb36afa195bcb3f5ac8d"
 
 Ints = NDArray[np.int64]
+Numbers = NDArray[Any]
 
 
 class SepsisRows(NamedTuple):
     """The admissible pairs of the data, in order of state and action, with counts instead of probabilities.
 
-    Pair p is (`state[p]`, `action[p]`) and has the entries `begin[p]:begin[p + 1]` of `successor` and `count`.
+    Pair p is (`state[p]`, `action[p]`) and has the entries `begin[p]:begin[p + 1]` of `successor` and
+    `counts`.
     `start`, shape (S,), and `expert`, shape (S, A), are counts too.
     """
 
@@ -37,7 +39,7 @@ class SepsisRows(NamedTuple):
     action: Ints
     begin: Ints
     successor: Ints
-    count: Ints
+    counts: Numbers
     start: Ints
     expert: Ints
 
@@ -45,13 +47,14 @@ class SepsisRows(NamedTuple):
 def sepsis(*, actions: str = "admissible", horizon: int = 20) -> FiniteMDP:
     """Return ICU-Sepsis: 713 states of a patient, then death, survival and a sink; 25 treatments.
 
-    Entering survival earns 1, everything else 0, so the value of a policy is the probability of survival within
-    `horizon` steps from admission, and 1 caps it. The three last states are terminal; nothing leads to the sink.
-    An episode starts in a random state. `recorded_policy` is what clinicians did most often.
+    Entering survival earns 1, everything else 0, so the value of a policy is the probability of survival
+    within `horizon` steps from admission, and 1 caps it. The three last states are terminal; nothing leads to
+    the sink. An episode starts in a random state. `recorded_policy` is what clinicians did most often.
 
     Args:
-        actions: `admissible` allows the 2,238 pairs that clinicians used often enough for their outcomes to be
-            known; `all` allows all 25 actions, where a pair that is not admissible has the mean row of those that are.
+        actions: `admissible` allows the 2,238 pairs that clinicians used often enough for their outcomes to
+            be known; `all` allows all 25 actions, where a pair that is not admissible has the mean row of
+            those that are.
         horizon: H.
 
     Raises:
@@ -94,8 +97,8 @@ def parse(content: bytes) -> SepsisRows:
     digest = hashlib.sha256(content).hexdigest()
     if digest != DATA_SHA256:
         raise InvalidData(
-            f"'sepsis.npz' must have the SHA-256 {DATA_SHA256}, got {digest}. Reinstall chary, or rebuild the file "
-            "with scripts/build_sepsis.py."
+            f"'sepsis.npz' must have the SHA-256 {DATA_SHA256}, got {digest}. "
+            "Reinstall chary, or rebuild the file with scripts/build_sepsis.py."
         )
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = {name: stored[name].astype(np.int64) for name in stored.files}
@@ -103,7 +106,9 @@ def parse(content: bytes) -> SepsisRows:
         values.setflags(write=False)
     n_states, n_actions = (int(n) for n in arrays.pop("shape"))
     begin = np.concatenate([[0], np.cumsum(arrays.pop("length"))])
-    return SepsisRows(n_states=n_states, n_actions=n_actions, begin=begin, **arrays)
+    return SepsisRows(
+        n_states=n_states, n_actions=n_actions, begin=begin, counts=arrays.pop("count"), **arrays
+    )
 
 
 def build(rows: SepsisRows, *, actions: str, horizon: int, name: str = "sepsis") -> FiniteMDP:
@@ -114,7 +119,7 @@ def build(rows: SepsisRows, *, actions: str, horizon: int, name: str = "sepsis")
     admissible[rows.state, rows.action] = True
     P = np.zeros((n_pairs, S))
     pair = np.repeat(np.arange(n_pairs), np.diff(rows.begin))
-    P[pair, rows.successor] = rows.count
+    P[pair, rows.successor] = rows.counts
     P /= P.sum(axis=1, keepdims=True)
 
     lists: dict[tuple[int, int], list[tuple[int, float, float]]] = {}

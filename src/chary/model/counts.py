@@ -86,7 +86,9 @@ class Counts:
         """Return N(s, a, x) by x."""
         p = self.pair(s, a)
         span = slice(self.rows.begin[p], self.rows.begin[p] + self.rows.length[p])
-        return {int(x): int(n) for x, n in zip(self.rows.successor[span], self.rows.weight[span], strict=True)}
+        return {
+            int(x): int(n) for x, n in zip(self.rows.successor[span], self.rows.weight[span], strict=True)
+        }
 
     def reward_mean(self, s: int, a: int) -> float:
         """Return the mean scaled reward of (s, a), NaN where it was never played."""
@@ -112,12 +114,16 @@ class Counts:
                 f"for {mine.n_states} and {mine.n_pairs}."
             )
         merged = Counts(mine)
-        merged.rows = repacked(self.rows, 2 * int(other.rows.length.sum() + self.rows.length.sum()) + FIRST_ROOM)
+        merged.rows = repacked(
+            self.rows, 2 * int(other.rows.length.sum() + self.rows.length.sum()) + FIRST_ROOM
+        )
         for p in range(mine.n_pairs):
             begin = other.rows.begin[p]
             merged.make_room(np.full(int(other.rows.length[p]), p))
             for i in range(begin, begin + int(other.rows.length[p])):
-                _merge_into(merged.rows, p, other.rows.successor[i], other.rows.weight[i], other.rows.reward[i])
+                _merge_into(
+                    merged.rows, p, other.rows.successor[i], other.rows.weight[i], other.rows.reward[i]
+                )
         merged.rows = merged.rows._replace(
             total=self.rows.total + other.rows.total,
             reward_total=self.rows.reward_total + other.rows.reward_total,

@@ -8,13 +8,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner
 from chary.errors import InvalidSetting, check_integer
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.rows import Rows
 
-__all__ = ["BERNSTEIN", "BF", "CH", "EXACT", "HOEFFDING", "KL", "L1", "Radii", "exact_radii", "radii_for", "refresh_into"]
+__all__ = [
+    "BERNSTEIN",
+    "BF",
+    "CH",
+    "EXACT",
+    "HOEFFDING",
+    "KL",
+    "L1",
+    "Radii",
+    "exact_radii",
+    "radii_for",
+    "refresh_into",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -131,7 +143,7 @@ def _radii(
     )
 
 
-@jit
+@inner
 def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
     """Recompute the radii of pair p after its counts changed; they depend on nothing else."""
     n = rows.total[p]
@@ -140,7 +152,9 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
     mean = rows.reward_total[p] / n
     n_states = len(rows.visits)
     if radii.family == HOEFFDING:
-        radii.width[p] = radii.scale * 4.0 * radii.vmax[0] * math.sqrt(n_states * radii.log_term / max(1.0, n))
+        radii.width[p] = (
+            radii.scale * 4.0 * radii.vmax[0] * math.sqrt(n_states * radii.log_term / max(1.0, n))
+        )
     elif radii.family == CH:
         radii.width[p] = radii.scale * 7.0 * radii.horizon * radii.log_term / math.sqrt(n)
     elif radii.family == BERNSTEIN:
@@ -174,7 +188,7 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
             radii.reward_below[p] = mean - (1.0 - _bernoulli_edge(1.0 - mean, radius))
 
 
-@jit
+@inner
 def _reward_spread(rows: Rows, p: int) -> float:
     """Return the mean variance of rewards among transitions to the same successor."""
     between = 0.0
@@ -184,7 +198,7 @@ def _reward_spread(rows: Rows, p: int) -> float:
     return left / rows.total[p] if left > SPREAD_NOISE * rows.square_total[p] else 0.0
 
 
-@jit
+@inner
 def _reward_divergence(total: float, n: float, log_term: float) -> float:
     """Return beta / n of the Krichevsky-Trofimov mixture for two symbols, counts `total` and n - total.
 
@@ -202,7 +216,7 @@ def _reward_divergence(total: float, n: float, log_term: float) -> float:
     return max(0.0, (log_term + log_likelihood - mixture) / n)
 
 
-@jit
+@inner
 def _bernoulli_edge(mean: float, divergence: float) -> float:
     """Return the largest mu in [mean, 1] with kl(mean || mu) <= divergence, by bisection to the last bit."""
     low, high = min(mean, 1.0), 1.0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner, jit
 from chary.mdp import FiniteMDP, Setting
 
 __all__ = ["Rows", "count_into", "empty_rows", "find_successor", "repacked", "room_needed", "true_rows"]
@@ -79,7 +79,7 @@ def true_rows(mdp: FiniteMDP) -> Rows:
     return rows
 
 
-@jit
+@inner
 def find_successor(rows: Rows, p: int, x: int) -> int:
     """Return the place of the first entry of row p whose successor is >= x, by bisection."""
     low = rows.begin[p]

@@ -8,14 +8,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner
 from chary.model.radii import BERNSTEIN, BF, CH, EXACT, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows, find_successor
 
-__all__ = ["Scratch", "backup", "deviation", "is_observed", "listed_reward", "new_scratch", "tail_mass"]
+__all__ = [
+    "LOWER",
+    "UPPER",
+    "Scratch",
+    "backup",
+    "deviation",
+    "is_observed",
+    "listed_reward",
+    "new_scratch",
+    "tail_mass",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+# The direction of a bound. NumPy scalars, since numba compiles a kernel anew for each literal it is called with.
+UPPER = np.int64(1)
+LOWER = np.int64(-1)
 
 
 class Scratch(NamedTuple):
@@ -33,7 +48,7 @@ def new_scratch(n_states: int) -> Scratch:
     return Scratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64))
 
 
-@jit
+@inner
 def backup(
     rows: Rows, radii: Radii, p: int, t: int, sign: int, v_next: Floats, order: Ints, scratch: Scratch
 ) -> float:
@@ -59,7 +74,7 @@ def backup(
     return min(max(q, 0.0), radii.vmax[t])
 
 
-@jit
+@inner
 def _variance_bonus(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
     """Return the `bernstein` bonus (variance of r + gamma V') or the `bf` one (variance of V' alone)."""
     n = rows.total[p]
@@ -71,7 +86,7 @@ def _variance_bonus(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
     )
 
 
-@jit
+@inner
 def _deviation_of_value(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
     """Return the empirical standard deviation of r + gamma V' (`bf`: of V')."""
     n = rows.total[p]
@@ -91,7 +106,7 @@ def _deviation_of_value(rows: Rows, radii: Radii, p: int, v_next: Floats) -> flo
     return math.sqrt(variance)
 
 
-@jit
+@inner
 def _unseen_term(rows: Rows, radii: Radii, p: int) -> float:
     """Return UCBVI-BF's last term: what the successors' own uncertainty adds."""
     n = rows.total[p]
@@ -106,7 +121,7 @@ def _unseen_term(rows: Rows, radii: Radii, p: int) -> float:
     return math.sqrt(8.0 * total / n)
 
 
-@jit
+@inner
 def _find_listed(radii: Radii, p: int, x: int) -> int:
     """Return the place of x among the declared rewards of pair p, -1 if it is not listed."""
     low = radii.known_begin[p]
@@ -121,7 +136,7 @@ def _find_listed(radii: Radii, p: int, x: int) -> int:
     return low if low < end and radii.known_successor[low] == x else -1
 
 
-@jit
+@inner
 def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
     """Return the declared reward of moving to x, or what an undeclared one is at most (`sign` > 0) or least."""
     place = _find_listed(radii, p, x)
@@ -130,13 +145,13 @@ def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
     return radii.other_high[p] if sign > 0 else radii.other_low[p]
 
 
-@jit
+@inner
 def is_observed(rows: Rows, p: int, x: int) -> bool:
     place = find_successor(rows, p, x)
     return place < rows.begin[p] + rows.length[p] and rows.successor[place] == x
 
 
-@jit
+@inner
 def _best_unobserved(rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats, order: Ints) -> float:
     """Return the largest sign * (r + gamma V') among successors never seen, -inf if there can be none."""
     best = -math.inf
@@ -159,7 +174,7 @@ def _best_unobserved(rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats
     return best
 
 
-@jit
+@inner
 def _worst_case(
     rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats, order: Ints, scratch: Scratch
 ) -> float:
@@ -182,7 +197,7 @@ def _worst_case(
     return sign * best + reward + (radii.reward_above[p] if sign > 0 else -radii.reward_below[p])
 
 
-@jit
+@inner
 def _sort_places_into(place: Ints, k: int, key: Floats) -> None:
     """Sort 0..k-1 by key, ascending; insertion sort, since rows are short."""
     for i in range(k):
@@ -193,7 +208,7 @@ def _sort_places_into(place: Ints, k: int, key: Floats) -> None:
         place[j] = i
 
 
-@jit
+@inner
 def _l1_maximum(k: int, unseen: float, radius: float, scratch: Scratch) -> float:
     """Return max q.u over half the L1 distance <= radius: fill the best, empty the worst."""
     value, mass, place = scratch.value, scratch.mass, scratch.place
@@ -219,7 +234,7 @@ def _l1_maximum(k: int, unseen: float, radius: float, scratch: Scratch) -> float
     return total
 
 
-@jit
+@inner
 def _kl_maximum(k: int, unseen: float, divergence: float, scratch: Scratch) -> float:
     """Return max q.u over sum_x p_x ln(p_x / q_x) <= divergence, by its dual.
 
@@ -269,7 +284,7 @@ def _kl_maximum(k: int, unseen: float, divergence: float, scratch: Scratch) -> f
     return top + _tilted_mean(nu, k, value, mass)
 
 
-@jit
+@inner
 def _dual(nu: float, k: int, value: Floats, mass: Floats) -> tuple[float, float]:
     """Return f(nu) and its derivative."""
     logs, first, second = 0.0, 0.0, 0.0
@@ -281,7 +296,7 @@ def _dual(nu: float, k: int, value: Floats, mass: Floats) -> tuple[float, float]
     return logs + math.log(first), first - second / first
 
 
-@jit
+@inner
 def _tilted_mean(nu: float, k: int, value: Floats, mass: Floats) -> float:
     """Return the mean of u under q_x proportional to p_x / (nu - u_x)."""
     total, weighted = 0.0, 0.0
@@ -292,7 +307,7 @@ def _tilted_mean(nu: float, k: int, value: Floats, mass: Floats) -> float:
     return weighted / total
 
 
-@jit
+@inner
 def tail_mass(radii: Radii, p: int) -> float:
     """Return how much probability the ball of pair p can move: half its L1 radius (`kl`: by Pinsker)."""
     if radii.family == KL:
@@ -300,7 +315,7 @@ def tail_mass(radii: Radii, p: int) -> float:
     return 0.5 * radii.width[p]
 
 
-@jit
+@inner
 def deviation(
     rows: Rows,
     radii: Radii,
@@ -334,14 +349,14 @@ def deviation(
         scratch.loss[i] = low if side > 0 else -high
         scratch.mass[i] = rows.weight[begin + i] / n
     if side > 0:
-        unseen = _best_unobserved(rows, radii, p, 1, v_upper, order_upper)
+        unseen = _best_unobserved(rows, radii, p, UPPER, v_upper, order_upper)
     else:
-        unseen = _best_unobserved(rows, radii, p, -1, v_lower, order_lower)
+        unseen = _best_unobserved(rows, radii, p, LOWER, v_lower, order_lower)
     moved = _box_maximum(k, unseen, tail_mass(radii, p), scratch)
     return moved + (radii.reward_above[p] if side > 0 else radii.reward_below[p])
 
 
-@jit
+@inner
 def _box_variance_bonus(rows: Rows, radii: Radii, p: int, v_lower: Floats, v_upper: Floats) -> float:
     """Return the variance bonus with sd(V') replaced by sd(V_hi) + sqrt(Ph.(V_hi - V_lo)^2), which bounds it."""
     n = rows.total[p]
@@ -355,7 +370,7 @@ def _box_variance_bonus(rows: Rows, radii: Radii, p: int, v_lower: Floats, v_upp
     return _variance_bonus(rows, radii, p, v_upper) + extra
 
 
-@jit
+@inner
 def _box_maximum(k: int, unseen: float, radius: float, scratch: Scratch) -> float:
     """Return the most that moving `radius` of mass gains, each receiver tried, donors the cheapest first."""
     value, loss, mass, place = scratch.value, scratch.loss, scratch.mass, scratch.place

@@ -7,10 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import inner, jit
 from chary.model.radii import KL, L1, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import (
+    LOWER,
+    UPPER,
     Scratch,
     backup,
     deviation,
@@ -23,6 +25,8 @@ __all__ = [
     "CHARGES",
     "COUPLED",
     "DIFFERENCE",
+    "EVALUATE",
+    "OPTIMISE",
     "PAPER",
     "Explorer",
     "PlanArrays",
@@ -41,6 +45,9 @@ Ints = NDArray[np.int64]
 
 CHARGES = ("paper", "coupled", "difference")
 PAPER, COUPLED, DIFFERENCE = range(3)
+
+OPTIMISE = np.bool_(True)
+EVALUATE = np.bool_(False)
 
 
 class PlanArrays(NamedTuple):
@@ -88,7 +95,7 @@ def new_explorer(n_states: int, n_pairs: int, horizon: int, *, falling: bool) ->
     )
 
 
-@jit
+@inner
 def sorted_states(radii: Radii, v: Floats) -> Ints:
     """Return the states by value, ascending, where the family needs it."""
     if radii.family == L1 or radii.family == KL:
@@ -152,11 +159,13 @@ def plan_into(
 ) -> None:
     """Fill the plan: the lower optimum with its baseline, and where asked that baseline's upper value."""
     none = np.zeros((0, 0))
-    backward_into(plan.v_lower, plan.q_lower, plan.baseline, rows, radii, -1, True, prior, none, scratch)
+    backward_into(
+        plan.v_lower, plan.q_lower, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, scratch
+    )
     if upper:
         # The upper Q is needed at the baseline's own pairs alone, and only for its value: no room is kept for it.
         room = np.zeros(plan.q_lower.shape)
-        backward_into(plan.v_upper, room, plan.baseline, rows, radii, 1, False, prior, none, scratch)
+        backward_into(plan.v_upper, room, plan.baseline, rows, radii, UPPER, EVALUATE, prior, none, scratch)
         if kind == DIFFERENCE:
             differences_into(plan.difference, rows, radii, plan, scratch)
 
@@ -166,7 +175,16 @@ def explore_into(explorer: Explorer, rows: Rows, radii: Radii, scratch: Scratch)
     """Fill the optimistic plan; ties go to the lowest index."""
     nobody = np.full(len(rows.visits), -1)
     backward_into(
-        explorer.v, explorer.q, explorer.policy, rows, radii, 1, True, nobody, explorer.ceiling, scratch
+        explorer.v,
+        explorer.q,
+        explorer.policy,
+        rows,
+        radii,
+        UPPER,
+        OPTIMISE,
+        nobody,
+        explorer.ceiling,
+        scratch,
     )
 
 
@@ -187,8 +205,8 @@ def charge_of(
     order_lower, order_upper = sorted_states(radii, v_lower), sorted_states(radii, v_upper)
     means = rows.reward_total[p1] / rows.total[p1] - rows.reward_total[p] / rows.total[p]
     gap = means + radii.discount * _shared_mass_gap(rows, p1, p, v_lower, v_upper)
-    above = deviation(rows, radii, p1, 1, v_lower, v_upper, order_lower, order_upper, scratch)
-    below = deviation(rows, radii, p, -1, v_lower, v_upper, order_lower, order_upper, scratch)
+    above = deviation(rows, radii, p1, UPPER, v_lower, v_upper, order_lower, order_upper, scratch)
+    below = deviation(rows, radii, p, LOWER, v_lower, v_upper, order_lower, order_upper, scratch)
     coupled = max(0.0, min(whole, gap + above + below))
     if kind == COUPLED:
         return coupled
@@ -196,8 +214,8 @@ def charge_of(
     if not (radii.family == L1 or radii.family == KL):
         slack = above + below
     else:
-        slack = _priced_deviation(rows, radii, p1, 1, price, scratch) + radii.reward_above[p1]
-        slack += _priced_deviation(rows, radii, p, -1, price, scratch) + radii.reward_below[p]
+        slack = _priced_deviation(rows, radii, p1, UPPER, price, scratch) + radii.reward_above[p1]
+        slack += _priced_deviation(rows, radii, p, LOWER, price, scratch) + radii.reward_below[p]
     n_states = len(rows.visits)
     giving, taking = np.zeros(n_states), np.zeros(n_states)
     _spread_row_into(giving, rows, p1)
@@ -206,7 +224,7 @@ def charge_of(
     return max(0.0, min(coupled, means + radii.discount * moved + slack))
 
 
-@jit
+@inner
 def _shared_mass_gap(rows: Rows, p1: int, p: int, v_lower: Floats, v_upper: Floats) -> float:
     """Return the sum of w+ V_hi - w- V_lo with w = Ph(p1) - Ph(p), merging two ascending rows."""
     i, j = rows.begin[p1], rows.begin[p]
@@ -227,8 +245,10 @@ def _shared_mass_gap(rows: Rows, p1: int, p: int, v_lower: Floats, v_upper: Floa
     return total
 
 
-@jit
-def differences_into(difference: Floats, rows: Rows, radii: Radii, plan: PlanArrays, scratch: Scratch) -> None:
+@inner
+def differences_into(
+    difference: Floats, rows: Rows, radii: Radii, plan: PlanArrays, scratch: Scratch
+) -> None:
     """Fill D_t(x, y) >= V_t(x) - V_t(y) of the baseline, (H + 1, S, S), section 3."""
     horizon = radii.horizon
     n_states = len(rows.visits)
@@ -247,14 +267,30 @@ def differences_into(difference: Floats, rows: Rows, radii: Radii, plan: PlanArr
             dense[x] = 0.0
             _spread_row_into(dense[x], rows, p)
             if radii.family == L1 or radii.family == KL:
-                above[x] = _priced_deviation(rows, radii, p, 1, price, scratch) + radii.reward_above[p]
-                below[x] = _priced_deviation(rows, radii, p, -1, price, scratch) + radii.reward_below[p]
+                above[x] = _priced_deviation(rows, radii, p, UPPER, price, scratch) + radii.reward_above[p]
+                below[x] = _priced_deviation(rows, radii, p, LOWER, price, scratch) + radii.reward_below[p]
             else:
                 above[x] = deviation(
-                    rows, radii, p, 1, plan.v_lower[t + 1], plan.v_upper[t + 1], order_lower, order_upper, scratch
+                    rows,
+                    radii,
+                    p,
+                    UPPER,
+                    plan.v_lower[t + 1],
+                    plan.v_upper[t + 1],
+                    order_lower,
+                    order_upper,
+                    scratch,
                 )
                 below[x] = deviation(
-                    rows, radii, p, -1, plan.v_lower[t + 1], plan.v_upper[t + 1], order_lower, order_upper, scratch
+                    rows,
+                    radii,
+                    p,
+                    LOWER,
+                    plan.v_lower[t + 1],
+                    plan.v_upper[t + 1],
+                    order_lower,
+                    order_upper,
+                    scratch,
                 )
         for x in range(n_states):
             p = rows.pair_index[x, plan.baseline[t, x]] if not radii.terminal[x] else -1
@@ -271,13 +307,13 @@ def differences_into(difference: Floats, rows: Rows, radii: Radii, plan: PlanArr
                 difference[t, x, y] = bound
 
 
-@jit
+@inner
 def _spread_row_into(dense: Floats, rows: Rows, p: int) -> None:
     for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
         dense[rows.successor[i]] = rows.weight[i] / rows.total[p]
 
 
-@jit
+@inner
 def _by_value_descending(v: Floats) -> Ints:
     """Return the states by value, descending, equal ones by index; insertion sort, for small S."""
     order = np.zeros(len(v), dtype=np.int64)
@@ -290,7 +326,7 @@ def _by_value_descending(v: Floats) -> Ints:
     return order
 
 
-@jit
+@inner
 def _transport_cost(giving: Floats, taking: Floats, price: Floats, order: Ints) -> float:
     """Return the cost of turning one row into another at `price`, shared mass staying in place.
 
@@ -316,7 +352,7 @@ def _transport_cost(giving: Floats, taking: Floats, price: Floats, order: Ints) 
         deficit -= moved
 
 
-@jit
+@inner
 def _priced_deviation(rows: Rows, radii: Radii, p: int, side: int, price: Floats, scratch: Scratch) -> float:
     """Return what moving the ball's mass costs at D prices, the dearest donors first, over all receivers."""
     n = rows.total[p]
@@ -334,7 +370,11 @@ def _priced_deviation(rows: Rows, radii: Radii, p: int, side: int, price: Floats
             y = rows.successor[begin + i]
             r_y = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
             # Donors enter ascending by minus the price, so that the dearest comes first.
-            gain = r_z - r_y + radii.discount * price[z, y] if side > 0 else r_y - r_z + radii.discount * price[y, z]
+            gain = (
+                r_z - r_y + radii.discount * price[z, y]
+                if side > 0
+                else r_y - r_z + radii.discount * price[y, z]
+            )
             scratch.value[i] = gain
             scratch.mass[i] = rows.weight[begin + i] / n
             if y == z:
