@@ -1,3 +1,93 @@
-"""chary: reinforcement learning with an exploration budget that every single episode keeps."""
+"""chary: reinforcement learning with an exploration budget that every single episode keeps.
+
+The names below are imported on first use, so that `import chary` is quick and needs neither Gymnasium nor
+matplotlib.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chary import envs as envs
+    from chary.agents import CUCBVI as CUCBVI
+    from chary.agents import UCBVI as UCBVI
+    from chary.agents import Baseline as Baseline
+    from chary.agents import CharyUCBVI as CharyUCBVI
+    from chary.agents import EpsMix as EpsMix
+    from chary.agents import Frozen as Frozen
+    from chary.agents import Random as Random
+    from chary.agents import StepMix as StepMix
+    from chary.agents import Transition as Transition
+    from chary.agents.tabular import TabularAgent as TabularAgent
+    from chary.assumptions import check_assumptions as check_assumptions
+    from chary.errors import CharyError as CharyError
+    from chary.mdp import FiniteMDP as FiniteMDP
+    from chary.mdp import Setting as Setting
+    from chary.rollout import rollout as rollout
+    from chary.run import Run as Run
+    from chary.shield import Rule as Rule
+    from chary.shield import Shield as Shield
+    from chary.simulate import simulate as simulate
 
 __version__ = "0.1.0"
+
+# Where each public name lives; None stands for a module of the same name.
+_HOMES: dict[str, str | None] = {
+    "CUCBVI": "chary.agents",
+    "UCBVI": "chary.agents",
+    "Baseline": "chary.agents",
+    "CharyError": "chary.errors",
+    "CharyUCBVI": "chary.agents",
+    "EpsMix": "chary.agents",
+    "FiniteMDP": "chary.mdp",
+    "Frozen": "chary.agents",
+    "Random": "chary.agents",
+    "Rule": "chary.shield",
+    "Run": "chary.run",
+    "Setting": "chary.mdp",
+    "Shield": "chary.shield",
+    "StepMix": "chary.agents",
+    "TabularAgent": "chary.agents.tabular",
+    "Transition": "chary.agents",
+    "check_assumptions": "chary.assumptions",
+    "envs": None,
+    "rollout": "chary.rollout",
+    "simulate": "chary.simulate",
+}
+
+__all__ = [
+    *_HOMES,
+    "__version__",
+]
+
+
+class _Package(ModuleType):
+    """The package, in which `simulate` and `rollout` are functions even once their modules are imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing chary.simulate binds the module to this name; the function of that name is what is public.
+        if isinstance(value, ModuleType) and _HOMES.get(name) == value.__name__:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES[name]
+    if home is None:
+        return importlib.import_module(f"{__name__}.{name}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,7 +12,7 @@ from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation
-from chary.planner._kernels import EVALUATE, OPTIMISE, PlanArrays, backward_into, charge_of, sorted_states
+from chary.planner._kernels import EVALUATE, EVALUATE_ALL, OPTIMISE, PlanArrays, backward_into, charge_of, sorted_states
 
 __all__ = [
     "COVERAGES",
@@ -77,15 +77,9 @@ def evaluate_truly_into(
     v: Floats, q: Floats, judge: Judge, policy: Ints, all_pairs: bool, scratch: Scratch
 ) -> None:
     """Fill the exact value (H + 1, S) of a policy, and with `all_pairs` its Q (H, P) everywhere."""
-    rows, radii = judge.rows, judge.radii
-    nobody = np.zeros(0, dtype=np.int64)
-    backward_into(
-        v, q, policy, rows, radii, UPPER, EVALUATE, np.full(len(rows.visits), -1), np.zeros((0, 0)), scratch
-    )
-    if all_pairs:
-        for t in range(radii.horizon):
-            for p in range(len(rows.total)):
-                q[t, p] = backup(rows, radii, p, t, UPPER, v[t + 1], nobody, scratch)
+    nobody = np.full(len(judge.rows.visits), -1)
+    mode = EVALUATE_ALL if all_pairs else EVALUATE
+    backward_into(v, q, policy, judge.rows, judge.radii, UPPER, mode, nobody, np.zeros((0, 0)), scratch)
 
 
 @inner

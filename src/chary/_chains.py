@@ -232,6 +232,12 @@ def _note_refusal(chains: Chains, slot: int, k: int) -> None:
 
 
 @inner
+def _explorer_action(chains: Chains, slot: int, clock: int, s: int) -> int:
+    # Explorers are kept in 16 bits; a decision is one type whoever made it.
+    return np.int64(chains.explorer[slot, clock, s])  # type: ignore[return-value]
+
+
+@inner
 def shield_step(
     chains: Chains,
     ledger: Ledger,
@@ -251,7 +257,7 @@ def shield_step(
         if slot >= 0:
             extra = chains.live[Live.EXTRA] == 1
             clock = chains.length[slot] if chains.clock_is_meta and not extra else t
-            a = np.int64(chains.explorer[slot, clock, s])
+            a = _explorer_action(chains, slot, clock, s)
             charge = charge_of(kind, rows, radii, plan, t, s, a, scratch)
             afforded, ledger = authorise_kernel(ledger, True, charge, rule)
             if afforded:
@@ -273,7 +279,7 @@ def shield_step(
             while slot >= 0:
                 following = chains.following[slot]
                 clock = chains.length[slot] if chains.clock_is_meta else t
-                a = np.int64(chains.explorer[slot, clock, s])
+                a = _explorer_action(chains, slot, clock, s)
                 if chains.prices[a] < 0.0:
                     chains.prices[a] = charge_of(kind, rows, radii, plan, t, s, a, scratch)
                 charge = chains.prices[a]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 
@@ -11,11 +11,13 @@ __all__ = ["inner", "jit"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
+# No wrapper for C callers: nobody calls from C, and it would double the code of every signature.
+OPTIONS: dict[str, Any] = {"fastmath": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+
 
 def jit(function: F) -> F:
-    """Compile a kernel that Python calls; NUMBA_DISABLE_JIT=1 leaves it in Python, for coverage and debugging."""
-    # No wrapper for C callers: nobody calls from C, and it would double the code of every signature.
-    compiled: F = numba.njit(cache=True, fastmath=False, error_model="numpy", no_cfunc_wrapper=True)(function)
+    """Compile a kernel that Python calls; NUMBA_DISABLE_JIT=1 leaves it in Python, to debug it."""
+    compiled: F = numba.njit(**OPTIONS, cache=True)(function)
     return compiled
 
 
@@ -24,7 +26,5 @@ def inner(function: F) -> F:
 
     Unpacking the big tuples for Python is most of what compiling a small kernel costs.
     """
-    compiled: F = numba.njit(
-        fastmath=False, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True
-    )(function)
+    compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True})(function)
     return compiled

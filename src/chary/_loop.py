@@ -100,12 +100,14 @@ class Log(NamedTuple):
 
 def new_world(mdp: FiniteMDP) -> World:
     """Return what the loop needs to simulate the MDP; copies, since kernels want one type of array."""
+    low, span = mdp.scale.low, mdp.scale.span
     return World(
         np.cumsum(mdp.start),
         np.array(mdp.row_start),
         np.array(mdp.successor),
         np.array(mdp.cumulative),
-        np.array(mdp.reward),
+        # There and back, as a reward in the user's units reaches an agent step by step: rounding included.
+        np.clip(((low + span * mdp.reward) - low) / span, 0.0, 1.0),
         np.array(mdp.setting.terminal),
     )
 
@@ -136,9 +138,20 @@ def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
 
     rows, columns = (episodes, horizon) if steps else (0, 0)
     return Log(
-        *(floats() for _ in range(6)),
-        *(ints() for _ in range(4)),
-        *(bools() for _ in range(4)),
+        regret=floats(),
+        true_deficit=floats(),
+        signed_deficit=floats(),
+        frozen_deficit=floats(),
+        deficit=floats(),
+        returns=floats(),
+        exploring_steps=ints(),
+        deviating_steps=ints(),
+        length=ints(),
+        switch=ints(),
+        blocked=bools(),
+        value_failed=bools(),
+        bonus_failed=bools(),
+        charge_failed=bools(),
         largest_gap=floats(),
         step_state=np.full((rows, columns + 1 if steps else 0), -1, dtype=np.int64),
         step_action=np.full((rows, columns), -1, dtype=np.int64),

@@ -7,17 +7,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._audit_kernels import Judge, evaluate_truly_into
+from chary._audit_kernels import EVERYWHERE, Judge, evaluate_truly_into
 from chary._loop import Log, judge_into, keep_steps_into, new_playing
 from chary.agents.fixed import Random
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
-from chary.audit import Truth
 from chary.envs._gymnasium import TabularEnv
 from chary.mdp import FiniteMDP
 from chary.planner._backup import Scratch
-from chary.planner._kernels import CHARGES, PAPER
+from chary.planner._kernels import CHARGES, PAPER, plan_into
 from chary.randomness import generator_for, seed_for
 from chary.rollout import Episode, rollout
 from chary.run import ChainLog
@@ -44,10 +43,10 @@ def play_steps(
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
     agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
     frozen = agent.frozen_baseline
-    if oracle:
-        value = Truth(mdp).evaluate(frozen).value[0]
-        agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=np.array(value))
     evaluate_truly_into(judge.v_frozen, judge.q_frozen, judge, frozen, False, scratch)
+    if oracle:
+        value = judge.v_frozen[0].copy()
+        agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
     playing = new_playing(mdp.horizon)
     kind = CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
 
@@ -55,6 +54,9 @@ def play_steps(
         k, steps = episode.number, len(episode.transitions)
         pinned = agent.plan_of(k)
         knowledge, arrays = pinned.knowledge, pinned.arrays
+        if judge.coverage == EVERYWHERE and not spec.shielded:
+            # An agent without a shield has no use for the upper value of its baseline; the judge has.
+            plan_into(arrays, knowledge.rows, knowledge.radii, prior, kind, True, scratch)
         for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
             playing.states[t], playing.states[t + 1] = step.state, step.next_state
             playing.actions[t], playing.explored[t] = step.action, decision.explored
@@ -85,13 +87,18 @@ def play_steps(
     chains = {
         name: np.zeros(episodes, dtype=np.int64) for name in ("born", "episodes", "fed", "exhausted", "long")
     }
+    started = 0
     world_seed = seed_for(seed, "world")
     for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
         k = episode.number
-        gamma = mdp.setting.discount ** np.arange(len(episode.transitions))
-        rewards = [(step.reward - mdp.scale.low) / mdp.scale.span for step in episode.transitions]
-        log.returns[k] = float(gamma @ np.array(rewards))
+        weight = 1.0
+        for step in episode.transitions:
+            reward = (step.reward - mdp.scale.low) / mdp.scale.span
+            log.returns[k] += weight * min(max(reward, 0.0), 1.0)
+            weight *= mdp.setting.discount
         if agent.shield is not None and agent.last_outcome is not None:
+            chains["born"][started : agent.shield.started] = k
+            started = agent.shield.started
             log.blocked[k] = agent.last_outcome.blocked
             for rollout_ in agent.last_outcome.finished:
                 m = rollout_.chain
@@ -99,7 +106,6 @@ def play_steps(
                 chains["exhausted"][m], chains["long"][m] = rollout_.exhausted, rollout_.long
         report(k + 1, episodes)
     shield = agent.shield
-    started = shield.started if shield else 0
     return ChainLog(
         started=started,
         finished=shield.finished if shield else 0,

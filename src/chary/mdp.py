@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ class Setting:
     value_cap: float
     support: Ints
     known: KnownReward | None = None
-    scale: RewardScale = RewardScale()
+    scale: RewardScale = RewardScale()  # noqa: RUF009 - an immutable value
 
     @property
     def n_pairs(self) -> int:
@@ -99,7 +100,8 @@ class Setting:
         """vmax_t = min(value cap, sum of gamma^i over the steps left), shape (H + 1,)."""
         steps = self.discount ** np.arange(self.horizon)
         left = np.concatenate([np.cumsum(steps)[::-1], [0.0]])
-        return np.minimum(left, self.value_cap)
+        bounds: Floats = np.minimum(left, self.value_cap)
+        return bounds
 
     @classmethod
     def declare(
@@ -335,10 +337,12 @@ class FiniteMDP:
         whole = np.isfinite(table[:, 2]) & (table[:, 2] == np.floor(table[:, 2]))
         if not whole.all():
             raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
-        s, a, x = (table[:, i].astype(np.int64) for i in range(3))
+        from_state, action, to_state = (table[:, i].astype(np.int64) for i in range(3))
         options["terminal"] = _listed("terminal", options.get("terminal", ()))
         mask[_terminal_mask(options["terminal"], S)] = False
-        return cls._assemble(S, A, s, a, x, table[:, 3], table[:, 4], mask, None, None, **options)
+        return cls._assemble(
+            S, A, from_state, action, to_state, table[:, 3], table[:, 4], mask, None, None, **options
+        )
 
     @classmethod
     def _assemble(
@@ -388,8 +392,9 @@ class FiniteMDP:
                 listed_reward[absorbing] = 0.0
         elif scale.low != 0.0 and ends.any():
             raise InvalidMDP(
-                f"'reward_range' must start at 0 where episodes can end early, got {scale.low:g} with terminal states: "
-                "the offset would pay for ending early. Use pad=True to make terminal states absorbing with reward 0."
+                f"'reward_range' must start at 0 where episodes can end early, got {scale.low:g} with "
+                "terminal states: the offset would pay for ending early. Use pad=True to make terminal "
+                "states absorbing with reward 0."
             )
         told = Setting.declare(
             n_states=S,
@@ -506,15 +511,13 @@ def _listed(name: str, states: Iterable[int]) -> list[int]:
     """Return whole numbers as a list: an iterator could be read only once."""
     if not isinstance(states, Iterable):
         raise InvalidMDP(f"{name!r} must be a list of states, got {states!r}.")
-    return [check_integer(name, state, minimum=-(2**62), error=InvalidMDP) for state in states]
+    return [check_integer(name, state, minimum=0, error=InvalidMDP) for state in states]
 
 
 def _terminal_mask(terminal: Iterable[int], S: int) -> Bools:
     states = np.asarray(_listed("terminal", terminal), dtype=np.int64)
-    if len(states) and (states.min() < 0 or states.max() >= S):
-        raise InvalidMDP(
-            f"'terminal' must hold states 0..{S - 1}, got {int(states[(states < 0) | (states >= S)][0])}."
-        )
+    if len(states) and states.max() >= S:
+        raise InvalidMDP(f"'terminal' must hold states 0..{S - 1}, got {int(states[states >= S][0])}.")
     mask = np.zeros(S, dtype=bool)
     mask[states] = True
     return mask
@@ -619,7 +622,8 @@ def _check_rewards(scaled: Floats, scale: RewardScale) -> Floats:
     ):
         worst = scaled[~np.isfinite(scaled) | (scaled < -1e-12) | (scaled > 1 + 1e-12)][0]
         raise InvalidMDP(
-            f"'R' must lie in [{scale.low:g}, {scale.high:g}], got {scale.low + float(worst) * scale.span:g}. "
+            f"'R' must lie in [{scale.low:g}, {scale.high:g}], "
+            f"got {scale.low + float(worst) * scale.span:g}. "
             "Pass reward_range=(low, high) to scale rewards explicitly."
         )
     return np.clip(scaled, 0.0, 1.0)
@@ -627,7 +631,7 @@ def _check_rewards(scaled: Floats, scale: RewardScale) -> Floats:
 
 def _cumulative(row_start: Ints, p: Floats) -> Floats:
     total = np.empty_like(p, dtype=float)
-    for begin, end in zip(row_start[:-1], row_start[1:], strict=True):
+    for begin, end in pairwise(row_start):
         total[begin:end] = np.cumsum(p[begin:end])
     return total
 

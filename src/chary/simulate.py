@@ -33,7 +33,7 @@ from chary.errors import InvalidMDP, InvalidSetting, check_choice, check_integer
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import UCBVI_FAMILIES
 from chary.model.knowledge import Knowledge
-from chary.model.rows import Rows
+from chary.model.rows import no_rows
 from chary.planner._backup import Scratch, new_scratch
 from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
 from chary.randomness import generator_for
@@ -285,9 +285,7 @@ def _make_room(knowledge: Knowledge, horizon: int) -> None:
 
 def _no_knowledge(like: Knowledge) -> Knowledge:
     """Return knowledge of nothing at all, of the same types: kernels take it for `data = all`."""
-    return Knowledge(
-        Rows(*(np.zeros((0,) * array.ndim, dtype=array.dtype) for array in like.rows)), like.radii
-    )
+    return Knowledge(no_rows(like.rows), like.radii)
 
 
 def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:

@@ -78,7 +78,9 @@ BAD_ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "mask shape": ({"allowed": [True, True]}, r"'allowed' must have shape \(2, 2\), got \(2,\)\."),
     "terminal": ({"terminal": [2]}, r"'terminal' must hold states 0\.\.1, got 2\."),
-    "terminal negative": ({"terminal": [-1]}, r"'terminal' must hold states 0\.\.1, got -1\."),
+    "terminal negative": ({"terminal": [-1]}, r"'terminal' must be a whole number >= 0, got -1\."),
+    "terminal fraction": ({"terminal": [0.5]}, r"'terminal' must be a whole number >= 0, got 0\.5\."),
+    "terminal number": ({"terminal": 1}, r"'terminal' must be a list of states, got 1\."),
     "start on terminal": (
         {"terminal": [1], "start": [0.5, 0.5]},
         r"'start' must not lie on a terminal state, got state 1\.",
@@ -157,6 +159,10 @@ BAD_ROWS: dict[str, tuple[dict[tuple[int, int], list[tuple[int, float, float]]],
     "successor": (
         {(0, 0): [(2, 1.0, 0.0)], (1, 0): [(0, 1.0, 0.0)]},
         r"'P' must lead to states 0\.\.1, got a successor 2\.",
+    ),
+    "fraction": (
+        {(0, 0): [(0.5, 1.0, 0.0)], (1, 0): [(0, 1.0, 0.0)]},  # type: ignore[list-item]
+        r"'rows' must lead to whole-numbered states, got 0\.5\.",
     ),
     "pair": (
         {(0, 3): [(0, 1.0, 0.0)]},
@@ -308,6 +314,13 @@ def test_terminal_states_have_no_actions() -> None:
     mdp = two_states(terminal=[1])
     assert mdp.setting.allowed.tolist() == [[True, True], [False, False]]
     assert not mdp.restricts_actions
+
+
+def test_terminal_states_may_come_from_an_iterator() -> None:
+    lists = {(0, 0): [(1, 1.0, 0.0)]}
+    mdp = FiniteMDP.from_successors(lists, n_states=2, n_actions=1, horizon=2, terminal=iter([1]))
+    assert mdp.setting.terminal.tolist() == [False, True]
+    assert two_states(terminal=iter([1])).setting.terminal.tolist() == [False, True]
 
 
 def test_arrays_are_copies_and_read_only() -> None:

@@ -60,7 +60,7 @@ GYMNASIUM_IDS = {
 ACTIONS = ("admissible", "all")
 
 
-def make(name: str, **options: Any) -> FiniteMDP:
+def make(name: str, /, **options: Any) -> FiniteMDP:
     """Return a problem by name.
 
     Besides the options of the problem itself, `actions` says which actions may be played: `admissible` where
@@ -81,7 +81,7 @@ def make(name: str, **options: Any) -> FiniteMDP:
     return mdp
 
 
-def sibling(name: str, seed: int, **options: Any) -> FiniteMDP:
+def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
     """Return another random MDP of the same size and kind as a problem, and never the problem itself.
 
     Calibration uses these (ALGORITHM.md, section 6). `options` are those of `make`; sizes and units are kept,
@@ -99,6 +99,7 @@ def sibling(name: str, seed: int, **options: Any) -> FiniteMDP:
     entropy = check_integer("seed", seed, minimum=0)
     # Spawned by the problem's name: sibling 0 of one problem shares no draws with sibling 0 of another.
     rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=tuple(name.encode())))
+    function(**given)  # a wrong option must not be hidden by what is drawn around it
     defaults = {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
     mdp = SIBLINGS[name](rng, {**defaults, **given})
     _check_actions(name, actions, mdp)

@@ -15,11 +15,11 @@ SAFE, BETTER = 0, 1
 
 def corridor(
     *,
-    length: int = 9,
+    length: int = 11,
     horizon: int = 20,
     arms: int = 3,
     early_reward: float = 0.45,
-    early_gap: float = 0.1,
+    early_gap: float = 0.09,
     safe_reward: float = 0.5,
     late_gain: float = 0.15,
     boost: float = 0.5,
@@ -35,7 +35,7 @@ def corridor(
     to the gate.
 
     Why chains are needed here. To whoever relies on arm 0, hurrying costs `early_gap` - `boost` *
-    (`safe_reward` - `early_reward`) at a cell and some 0.45 over the whole corridor (with the defaults). To
+    (`safe_reward` - `early_reward`) at a cell and some 0.48 over the whole corridor (with the defaults). To
     whoever hopes for a much better arm it pays, and an optimist hopes until arm 1 has been tried often. So an
     explorer that starts afresh in every episode hurries, has spent a smaller budget before it reaches the
     gate and never tries arm 1: its regret is linear. A chain waits where its budget ended, is resumed there
@@ -58,7 +58,7 @@ def corridor(
 
     Example:
         >>> corridor().n_states
-        12
+        14
     """
     L = check_integer("length", length, minimum=1)
     n_arms = check_integer("arms", arms, minimum=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -68,7 +68,13 @@ def sepsis(*, actions: str = "admissible", horizon: int = 20) -> FiniteMDP:
     Reference: Choudhary, Gupta and Thomas (2024), "ICU-Sepsis: A benchmark MDP built from real medical data".
     """
     check_choice("actions", actions, ACTIONS)
-    return build(load(), actions=actions, horizon=check_integer("horizon", horizon, minimum=1))
+    return _shipped(actions, check_integer("horizon", horizon, minimum=1))
+
+
+@lru_cache(maxsize=2)
+def _shipped(actions: str, horizon: int) -> FiniteMDP:
+    # An MDP is read-only, so that one copy serves everybody; with all actions it takes seconds to build.
+    return build(load(), actions=actions, horizon=horizon)
 
 
 def clinicians() -> NDArray[np.float64]:

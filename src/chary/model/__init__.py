@@ -1,0 +1,1 @@
+"""Counts, bounds and radii: what a tabular learner knows."""

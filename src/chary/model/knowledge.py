@@ -54,7 +54,7 @@ class Knowledge:
     def copy(self) -> Knowledge:
         """Return the same knowledge in arrays of its own."""
         return Knowledge(
-            Rows(*(array.copy() for array in self.rows)),
+            Rows(**{name: array.copy() for name, array in self.rows._asdict().items()}),
             self.radii._replace(
                 **{
                     name: getattr(self.radii, name).copy()

@@ -110,7 +110,7 @@ def exact_radii(setting: Setting) -> Radii:
     """Return radii of nothing at all, for planning in an MDP that is known."""
     radii = _radii(setting, EXACT, scale=0.0, log_term=0.0, transition_log=0.0, reward_log=0.0)
     # The truth is not clipped: a value cap below it must show in the audit, not hide there.
-    return radii._replace(vmax=np.full(setting.horizon + 1, np.inf))
+    return radii._replace(vmax=np.full(setting.horizon + 1, np.inf), width=np.zeros(setting.n_pairs))
 
 
 def _radii(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from chary._compile import inner, jit
 from chary.mdp import FiniteMDP, Setting
 
-__all__ = ["Rows", "count_into", "empty_rows", "find_successor", "repacked", "room_needed", "true_rows"]
+__all__ = ["Rows", "count_into", "empty_rows", "find_place", "no_rows", "repacked", "room_needed", "true_rows"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,6 +64,11 @@ def empty_rows(setting: Setting, room: int = 0) -> Rows:
     )
 
 
+def no_rows(like: Rows) -> Rows:
+    """Return rows of no pairs at all, of the same types: kernels take them for an absent data set."""
+    return Rows(**{name: np.zeros((0,) * array.ndim, array.dtype) for name, array in like._asdict().items()})
+
+
 def true_rows(mdp: FiniteMDP) -> Rows:
     """Return the MDP's own probabilities as rows; only `audit` and the simulated world may call this."""
     rows = empty_rows(mdp.setting, len(mdp.successor))
@@ -80,13 +85,15 @@ def true_rows(mdp: FiniteMDP) -> Rows:
 
 
 @inner
-def find_successor(rows: Rows, p: int, x: int) -> int:
-    """Return the place of the first entry of row p whose successor is >= x, by bisection."""
-    low = rows.begin[p]
-    high = low + rows.length[p]
+def find_place(ascending: Ints, begin: int, end: int, x: int) -> int:
+    """Return the first place in begin..end-1 whose entry is >= x, else `end`, by bisection.
+
+    Takes plain arrays: a tuple of many would be unpacked and counted at every call.
+    """
+    low, high = begin, end
     while low < high:
         middle = (low + high) // 2
-        if rows.successor[middle] < x:
+        if ascending[middle] < x:
             low = middle + 1
         else:
             high = middle
@@ -96,8 +103,8 @@ def find_successor(rows: Rows, p: int, x: int) -> int:
 @jit
 def count_into(rows: Rows, p: int, x: int, r: float) -> None:
     """Count one transition of pair p to x with reward r; `room_needed` entries must be free."""
-    place = find_successor(rows, p, x)
     end = rows.begin[p] + rows.length[p]
+    place = find_place(rows.successor, rows.begin[p], end, x)
     if place == end or rows.successor[place] != x:
         if rows.length[p] == rows.capacity[p]:
             # Move the row to the free end with twice the room; the old place is lost until the next repack.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from chary._compile import inner
 from chary.model.radii import BERNSTEIN, BF, CH, EXACT, HOEFFDING, KL, L1, Radii
-from chary.model.rows import Rows, find_successor
+from chary.model.rows import Rows, find_place
 
 __all__ = [
     "LOWER",
@@ -18,7 +18,6 @@ __all__ = [
     "Scratch",
     "backup",
     "deviation",
-    "is_observed",
     "listed_reward",
     "new_scratch",
     "tail_mass",
@@ -29,8 +28,8 @@ Ints = NDArray[np.int64]
 
 
 # The direction of a bound. NumPy scalars, since numba compiles a kernel anew for each literal it is called with.
-UPPER = np.int64(1)
-LOWER = np.int64(-1)
+UPPER: int = np.int64(1)  # type: ignore[assignment]
+LOWER: int = np.int64(-1)  # type: ignore[assignment]
 
 
 class Scratch(NamedTuple):
@@ -49,6 +48,24 @@ def new_scratch(n_states: int) -> Scratch:
 
 
 @inner
+def expected_backup(
+    begin: int,
+    end: int,
+    successor: Ints,
+    weight: Floats,
+    reward_total: float,
+    n: float,
+    discount: float,
+    v_next: Floats,
+) -> float:
+    """Return (rsum + gamma * sum_x n_x V'(x)) / N, successors ascending; plain arrays, for speed."""
+    future = 0.0
+    for i in range(begin, end):
+        future += weight[i] * v_next[successor[i]]
+    return (reward_total + discount * future) / n
+
+
+@inner
 def backup(
     rows: Rows, radii: Radii, p: int, t: int, sign: int, v_next: Floats, order: Ints, scratch: Scratch
 ) -> float:
@@ -63,10 +80,10 @@ def backup(
         q = _worst_case(rows, radii, p, sign, v_next, order, scratch)
     else:
         begin = rows.begin[p]
-        future = 0.0
-        for i in range(begin, begin + rows.length[p]):
-            future += rows.weight[i] * v_next[rows.successor[i]]
-        q = (rows.reward_total[p] + radii.discount * future) / n
+        end = begin + rows.length[p]
+        q = expected_backup(
+            begin, end, rows.successor, rows.weight, rows.reward_total[p], n, radii.discount, v_next
+        )
         if radii.family == HOEFFDING or radii.family == CH:
             q += sign * radii.width[p]
         elif radii.family == BERNSTEIN or radii.family == BF:
@@ -90,19 +107,20 @@ def _variance_bonus(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
 def _deviation_of_value(rows: Rows, radii: Radii, p: int, v_next: Floats) -> float:
     """Return the empirical standard deviation of r + gamma V' (`bf`: of V')."""
     n = rows.total[p]
-    begin = rows.begin[p]
+    begin, end = rows.begin[p], rows.begin[p] + rows.length[p]
+    successor, weight, reward = rows.successor, rows.weight, rows.reward
     with_reward = radii.family == BERNSTEIN
     gamma = radii.discount if with_reward else 1.0
     mean = 0.0
-    for i in range(begin, begin + rows.length[p]):
-        r = rows.reward[i] if with_reward else 0.0
-        mean += r + gamma * rows.weight[i] * v_next[rows.successor[i]]
+    for i in range(begin, end):
+        r = reward[i] if with_reward else 0.0
+        mean += r + gamma * weight[i] * v_next[successor[i]]
     mean /= n
     variance = radii.spread[p] if with_reward else 0.0
-    for i in range(begin, begin + rows.length[p]):
-        r = rows.reward[i] / rows.weight[i] if with_reward else 0.0
-        away = r + gamma * v_next[rows.successor[i]] - mean
-        variance += rows.weight[i] / n * away * away
+    for i in range(begin, end):
+        r = reward[i] / weight[i] if with_reward else 0.0
+        away = r + gamma * v_next[successor[i]] - mean
+        variance += weight[i] / n * away * away
     return math.sqrt(variance)
 
 
@@ -122,33 +140,20 @@ def _unseen_term(rows: Rows, radii: Radii, p: int) -> float:
 
 
 @inner
-def _find_listed(radii: Radii, p: int, x: int) -> int:
-    """Return the place of x among the declared rewards of pair p, -1 if it is not listed."""
-    low = radii.known_begin[p]
-    end = radii.known_begin[p + 1]
-    high = end
-    while low < high:
-        middle = (low + high) // 2
-        if radii.known_successor[middle] < x:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < end and radii.known_successor[low] == x else -1
+def contains(ascending: Ints, begin: int, end: int, x: int) -> bool:
+    """Return whether x is among the entries begin..end-1."""
+    place = find_place(ascending, begin, end, x)
+    return place < end and ascending[place] == x
 
 
 @inner
 def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
     """Return the declared reward of moving to x, or what an undeclared one is at most (`sign` > 0) or least."""
-    place = _find_listed(radii, p, x)
-    if place >= 0:
+    end = radii.known_begin[p + 1]
+    place = find_place(radii.known_successor, radii.known_begin[p], end, x)
+    if place < end and radii.known_successor[place] == x:
         return radii.known_reward[place]
     return radii.other_high[p] if sign > 0 else radii.other_low[p]
-
-
-@inner
-def is_observed(rows: Rows, p: int, x: int) -> bool:
-    place = find_successor(rows, p, x)
-    return place < rows.begin[p] + rows.length[p] and rows.successor[place] == x
 
 
 @inner
@@ -157,20 +162,25 @@ def _best_unobserved(rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats
     best = -math.inf
     if rows.length[p] >= radii.support[p]:
         return best
-    for i in range(radii.known_begin[p], radii.known_begin[p + 1]):
-        x = radii.known_successor[i]
-        if not is_observed(rows, p, x):
-            best = max(best, sign * (radii.known_reward[i] + radii.discount * v_next[x]))
-    listed = radii.known_begin[p + 1] - radii.known_begin[p]
+    seen, begin, end = rows.successor, rows.begin[p], rows.begin[p] + rows.length[p]
+    listed, rewards = radii.known_successor, radii.known_reward
+    listed_begin, listed_end = radii.known_begin[p], radii.known_begin[p + 1]
+    discount = radii.discount
+    place = begin
+    for i in range(listed_begin, listed_end):
+        x = listed[i]
+        while place < end and seen[place] < x:
+            place += 1
+        if place == end or seen[place] != x:
+            best = max(best, sign * (rewards[i] + discount * v_next[x]))
     n_states = len(v_next)
-    if listed == n_states:
+    if listed_end - listed_begin == n_states:
         return best
     other = radii.other_high[p] if sign > 0 else radii.other_low[p]
     for i in range(n_states):
         x = order[n_states - 1 - i] if sign > 0 else order[i]
-        if is_observed(rows, p, x) or (listed > 0 and _find_listed(radii, p, x) >= 0):
-            continue
-        return max(best, sign * (other + radii.discount * v_next[x]))
+        if not contains(seen, begin, end, x) and not contains(listed, listed_begin, listed_end, x):
+            return max(best, sign * (other + discount * v_next[x]))
     return best
 
 
@@ -182,10 +192,12 @@ def _worst_case(
     n = rows.total[p]
     begin = rows.begin[p]
     k = rows.length[p]
+    successor, weight, reward = rows.successor, rows.weight, rows.reward
+    value, mass = scratch.value, scratch.mass
     for i in range(k):
-        r = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
-        scratch.value[i] = sign * (r + radii.discount * v_next[rows.successor[begin + i]])
-        scratch.mass[i] = rows.weight[begin + i] / n
+        r = reward[begin + i] / weight[begin + i] if radii.known else 0.0
+        value[i] = sign * (r + radii.discount * v_next[successor[begin + i]])
+        mass[i] = weight[begin + i] / n
     unseen = _best_unobserved(rows, radii, p, sign, v_next, order)
     if radii.family == L1:
         best = _l1_maximum(k, unseen, radii.width[p] / 2.0, scratch)

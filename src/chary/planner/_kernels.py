@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import inner, jit
-from chary.model.radii import KL, L1, Radii
+from chary.model.radii import CH, EXACT, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import (
     LOWER,
     UPPER,
     Scratch,
     backup,
+    contains,
     deviation,
-    is_observed,
+    expected_backup,
     listed_reward,
     tail_mass,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "COUPLED",
     "DIFFERENCE",
     "EVALUATE",
+    "EVALUATE_ALL",
     "OPTIMISE",
     "PAPER",
     "Explorer",
@@ -46,8 +48,9 @@ Ints = NDArray[np.int64]
 CHARGES = ("paper", "coupled", "difference")
 PAPER, COUPLED, DIFFERENCE = range(3)
 
-OPTIMISE = np.bool_(True)
-EVALUATE = np.bool_(False)
+EVALUATE: int = np.int64(0)  # type: ignore[assignment]
+OPTIMISE: int = np.int64(1)  # type: ignore[assignment]
+EVALUATE_ALL: int = np.int64(2)  # type: ignore[assignment]
 
 
 class PlanArrays(NamedTuple):
@@ -111,46 +114,68 @@ def backward_into(
     rows: Rows,
     radii: Radii,
     sign: int,
-    optimise: bool,
+    mode: int,
     prior: Ints,
     ceiling: Floats,
     scratch: Scratch,
 ) -> None:
     """Fill values (H + 1, S), Q (H, P) and policy (H, S) by backward induction, section 5.
 
-    With `optimise` the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
-    to the lowest index; without, `policy` is evaluated and Q is filled for its own pairs only. `ceiling`
-    (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses ask.
+    In mode OPTIMISE the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
+    to the lowest index; EVALUATE evaluates `policy` and fills Q for its own pairs only, EVALUATE_ALL for all.
+    `ceiling` (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses ask.
     """
     horizon = radii.horizon
     n_states = len(rows.visits)
-    for s in range(n_states):
-        v[horizon, s] = 0.0
+    # Fields of a tuple are fetched and counted at every use: hold what the inner loop reads.
+    pair_start, pair_action, pair_index = rows.pair_start, rows.pair_action, rows.pair_index
+    begin, length, successor, weight = rows.begin, rows.length, rows.successor, rows.weight
+    total, reward_total, width = rows.total, rows.reward_total, radii.width
+    terminal, discount = radii.terminal, radii.discount
+    plain = radii.family == EXACT or radii.family == HOEFFDING or radii.family == CH
+    v[horizon] = 0.0
     for t in range(horizon - 1, -1, -1):
-        order = sorted_states(radii, v[t + 1])
+        v_next = v[t + 1]
+        vmax = radii.vmax[t]
+        order = sorted_states(radii, v_next)
         for s in range(n_states):
-            first, last = rows.pair_start[s], rows.pair_start[s + 1]
-            if first == last or radii.terminal[s]:
+            first, last = pair_start[s], pair_start[s + 1]
+            if first == last or terminal[s]:
                 v[t, s] = 0.0
-                if optimise:
+                if mode == OPTIMISE:
                     policy[t, s] = 0
                 continue
-            if not optimise:
-                first = rows.pair_index[s, policy[t, s]]
+            if mode == EVALUATE:
+                first = pair_index[s, policy[t, s]]
                 last = first + 1
             best, chosen = -1.0, 0
             for p in range(first, last):
-                value = backup(rows, radii, p, t, sign, v[t + 1], order, scratch)
+                if plain and total[p] > 0.0:
+                    value = expected_backup(
+                        begin[p],
+                        begin[p] + length[p],
+                        successor,
+                        weight,
+                        reward_total[p],
+                        total[p],
+                        discount,
+                        v_next,
+                    )
+                    value = min(max(value + sign * width[p], 0.0), vmax)
+                else:
+                    value = backup(rows, radii, p, t, sign, v_next, order, scratch)
                 if len(ceiling) > 0:
                     value = min(value, ceiling[t, p])
                     ceiling[t, p] = value
                 q[t, p] = value
-                action = rows.pair_action[p]
+                action = pair_action[p]
                 if value > best or (value == best and action == prior[s]):
                     best, chosen = value, action
-            v[t, s] = best
-            if optimise:
+            if mode == OPTIMISE:
                 policy[t, s] = chosen
+                v[t, s] = best
+            else:
+                v[t, s] = q[t, pair_index[s, policy[t, s]]]
 
 
 @jit
@@ -361,7 +386,7 @@ def _priced_deviation(rows: Rows, radii: Radii, p: int, side: int, price: Floats
     any_receiver = k < radii.support[p]
     best = 0.0
     for z in range(len(rows.visits)):
-        seen = is_observed(rows, p, z)
+        seen = contains(rows.successor, begin, begin + k, z)
         if not (seen or any_receiver):
             continue
         left = min(radius, 1.0)

@@ -144,15 +144,18 @@ def hoeffding_bonus(confidence: Confidence, n: float) -> float:
 def step_variance(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
     """Return Var(r + gamma V') under the empirical joint law of (r, x), never below 0; section 5."""
     n, gamma = visits(tally, p), confidence.setting.discount
+    seen = tally.counts[p] > 0
+    counts = tally.counts[p][seen]
     if confidence.setting.known is None:
-        rewards, squares = tally.rewards[p], float(tally.squares[p])
+        rewards = tally.rewards[p][seen]
+        within = float(tally.squares[p]) - _total(rewards**2 / counts)
     else:
-        declared = declared_reward(confidence.setting, p, sign)
-        rewards, squares = tally.counts[p] * declared, _total(tally.counts[p] * declared**2)
-    mixed, valued = _total(rewards * value), _total(tally.counts[p] * value**2)
-    second = (squares + 2 * gamma * mixed + gamma**2 * valued) / n
-    mean = (_total(rewards) + gamma * _total(tally.counts[p] * value)) / n
-    return max(0.0, second - mean**2)
+        rewards = counts * declared_reward(confidence.setting, p, sign)[seen]
+        within = 0.0
+    # Around the mean: the difference of two second moments would leave 1e-8 of rounding in the root.
+    worth = rewards / counts + gamma * value[seen]
+    mean = _total(counts * worth) / n
+    return (max(0.0, within) + _total(counts * (worth - mean) ** 2)) / n
 
 
 def bernstein_bonus(confidence: Confidence, n: float, deviation: float) -> float:
@@ -640,7 +643,8 @@ def _kl_union(confidence: Confidence) -> float:
 
 def _deviation(frequency: Floats, value: Floats) -> float:
     """Return sd_Ph(V')."""
-    return math.sqrt(max(0.0, _total(frequency * value**2) - _total(frequency * value) ** 2))
+    mean = _total(frequency * value)
+    return math.sqrt(_total(frequency * (value - mean) ** 2))
 
 
 def _largest_mean(mean: float, budget: float) -> float:

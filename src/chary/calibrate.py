@@ -1,0 +1,236 @@
+"""Calibration, ALGORITHM.md section 6: the smallest bonus scale at which ledgers never lied, on sibling MDPs.
+
+Never on the problem that is evaluated afterwards, and never looking at regret.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.statistics import clopper_pearson
+
+__all__ = ["CALIBRATED_FAMILIES", "Calibration", "Trial", "calibrate"]
+
+CALIBRATED_FAMILIES = ("hoeffding", "bernstein")
+
+# A ledger is said to lie only beyond rounding.
+DEFICIT_TOLERANCE = 1e-12
+
+# Scales tried are 1, 1/4, 1/16, ...; below this the bonus is gone for all purposes.
+SMALLEST_SCALE = 4.0**-12
+
+
+class Trial(NamedTuple):
+    """What a scale did: runs in which some episode's ledger was below z*, and what lay behind it.
+
+    `value_failures` and `bonus_failures` are runs in which some bound failed at an explored step; `exploring` is
+    the share of runs that left the baseline at all.
+    """
+
+    scale: float
+    runs: int
+    failures: int
+    value_failures: int
+    bonus_failures: int
+    exploring: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A calibrated scale and how it was found; `trials` are all scales tried, the largest first."""
+
+    problem: str
+    bonus: str
+    scale: float
+    delta: float
+    eta: float
+    rule: str
+    charge: str
+    reward: str
+    runs: int
+    episodes: int
+    warmup: int
+    seed: int
+    options: dict[str, Any]
+    trials: tuple[Trial, ...]
+
+    @property
+    def chosen(self) -> Trial:
+        """The trial at the chosen scale."""
+        return next(trial for trial in self.trials if trial.scale == self.scale)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**asdict(self), "trials": [trial._asdict() for trial in self.trials]}
+
+    def describe(self) -> str:
+        """Say in words what was found."""
+        trial = self.chosen
+        interval = clopper_pearson(trial.failures, trial.runs)
+        return (
+            f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: there the booked deficit "
+            f"fell short of the true one in {trial.failures} of {trial.runs} runs (95 % interval {interval.low:.3f} "
+            f"to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in {trial.value_failures} runs "
+            f"and a bonus in {trial.bonus_failures}, and {trial.exploring:.0%} of the runs left the baseline."
+        )
+
+
+def calibrate(
+    problem: str,
+    *,
+    eta: float,
+    bonus: str = "hoeffding",
+    delta: float = 0.1,
+    runs: int = 20,
+    episodes: int = 1000,
+    warmup: int = 500,
+    seed: int = 0,
+    rule: str = "strict",
+    charge: str = "coupled",
+    reward: str = "estimated",
+    step_bound: float | None = None,
+    precision: float = 1.1,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Calibration:
+    """Return the smallest scale at which the booked deficit was >= z* in every episode, in >= 1 - delta of runs.
+
+    Each run plays chary on a sibling of the problem, another one each time. Scales go down in quarters until
+    one fails, then the edge is found to within a factor `precision`.
+
+    Args:
+        problem: The name of a problem with siblings.
+        eta: The budget of an episode, in the problem's own units.
+        bonus: hoeffding or bernstein; the other families are solved exactly and have no scale.
+        delta: The share of runs, in (0, 1), that may fail.
+        runs: How many siblings to play at each scale, >= 1.
+        episodes: Online episodes of a run, >= 1.
+        warmup: Random episodes before, >= 0.
+        seed: Siblings and runs are drawn from it.
+        rule: The rule to calibrate for.
+        charge: The charge to calibrate for.
+        reward: known or estimated.
+        step_bound: With rule `capped`, its bound.
+        precision: The factor, > 1, within which the edge is found.
+        workers: Processes to use; all cores by default.
+        progress: Called with runs done and runs foreseen.
+        **options: Options of the problem.
+
+    Raises:
+        CharyError: if an option is out of range, or no scale down to 4^-12 ever fails.
+    """
+    from chary.agents import CharyUCBVI
+    from chary.envs import make
+
+    check_choice("bonus", bonus, CALIBRATED_FAMILIES)
+    check_integer("runs", runs, minimum=1)
+    check_integer("episodes", episodes, minimum=1)
+    check_integer("warmup", warmup, minimum=0)
+    check_integer("seed", seed, minimum=0)
+    check_real("precision", precision, low=1.0, open_low=True, open_high=True)
+    agent = {
+        "eta": eta,
+        "bonus": bonus,
+        "delta": delta,
+        "rule": rule,
+        "charge": charge,
+        "reward": reward,
+        "step_bound": step_bound,
+    }
+    CharyUCBVI(**agent).check_problem(make(problem, **options).setting)
+    count = min(runs, workers or os.cpu_count() or 1)
+    steps = math.ceil(math.log(math.log(4.0) / math.log(precision), 2))
+    foreseen = runs * (6 + steps)
+    trials: dict[float, Trial] = {}
+    done = 0
+
+    def attempt(scale: float, pool: ProcessPoolExecutor) -> bool:
+        nonlocal done
+        work = [
+            json.dumps(
+                {
+                    "problem": problem,
+                    "options": options,
+                    "agent": {**agent, "bonus_scale": scale},
+                    "episodes": episodes,
+                    "warmup": warmup,
+                    "seed": seed,
+                    "run": i,
+                }
+            )
+            for i in range(runs)
+        ]
+        outcomes = []
+        for outcome in pool.map(_play, work):
+            outcomes.append(outcome)
+            done += 1
+            if progress is not None:
+                progress(done, max(foreseen, done))
+        lied, value, bonus_failed, explored = (sum(column) for column in zip(*outcomes, strict=True))
+        trials[scale] = Trial(scale, runs, lied, value, bonus_failed, explored / runs)
+        return lied <= delta * runs
+
+    # Spawned, not forked: numba's threads and a fork do not mix.
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        high = 1.0
+        attempt(high, pool)
+        low = high / 4
+        while attempt(low, pool):
+            high, low = low, low / 4
+            if low < SMALLEST_SCALE:
+                raise InvalidSetting(
+                    f"'bonus' {bonus!r} never failed down to a scale of {low * 4:.2g} on siblings of {problem!r}: "
+                    "nothing can be calibrated. Use more episodes, fewer warm-up episodes or a larger eta."
+                )
+        while high / low > precision:
+            middle = math.sqrt(high * low)
+            if attempt(middle, pool):
+                high = middle
+            else:
+                low = middle
+    return Calibration(
+        problem=problem,
+        bonus=bonus,
+        scale=high,
+        delta=delta,
+        eta=eta,
+        rule=rule,
+        charge=charge,
+        reward=reward,
+        runs=runs,
+        episodes=episodes,
+        warmup=warmup,
+        seed=seed,
+        options=dict(options),
+        trials=tuple(trials[scale] for scale in sorted(trials, reverse=True)),
+    )
+
+
+def _play(work: str) -> tuple[bool, bool, bool, bool]:
+    """Play one run on one sibling; say whether a ledger lied, a value bound or a bonus failed, and if it explored."""
+    from chary.agents import CharyUCBVI
+    from chary.envs import sibling
+    from chary.randomness import seed_for
+    from chary.simulate import simulate
+
+    told = json.loads(work)
+    mdp = sibling(told["problem"], seed_for(told["seed"], f"sibling {told['run']}"), **told["options"])
+    run = simulate(
+        mdp,
+        CharyUCBVI(**told["agent"]),
+        episodes=told["episodes"],
+        warmup=told["warmup"],
+        seed=seed_for(told["seed"], f"calibration run {told['run']}"),
+    )
+    lied = (run.deficit < run.true_deficit - DEFICIT_TOLERANCE).any()
+    left = run.deviating_steps.sum() > 0
+    return bool(lied), bool(run.value_failed.any()), bool(run.bonus_failed.any()), bool(left)

@@ -1,0 +1,104 @@
+"""What `chary run PROBLEM` does where an option is left out: one TOML file a problem."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from chary.errors import InvalidSetting, UnknownName, check_choice, check_integer, check_real
+
+__all__ = ["NAMES", "Preset", "parse", "preset"]
+
+NAMES = ("inventory", "sepsis", "corridor", "riverswim", "random")
+
+BONUSES = ("hoeffding", "l1", "kl", "bernstein")
+# The families whose bonus has a factor that can be calibrated.
+SCALED = ("hoeffding", "bernstein")
+REWARDS = ("estimated", "known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """The settings of one problem.
+
+    Args:
+        episodes: Online episodes, >= 1.
+        warmup: Uniformly random episodes before them, >= 0.
+        eta: The exploration budget of every episode, >= 0, in the problem's own reward units.
+        bonus: The family of bounds.
+        reward: Whether the reward function is `known` to the agent or `estimated` from data.
+        delta: The probability, in (0, 1), with which the bounds of a run may fail.
+        scale: The factor on the bonus, > 0, for each family that was calibrated (`chary calibrate`).
+
+    Raises:
+        CharyError: if a value is out of range.
+    """
+
+    episodes: int
+    warmup: int
+    eta: float
+    bonus: str
+    reward: str
+    delta: float = 0.1
+    scale: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        check_integer("episodes", self.episodes, minimum=1)
+        check_integer("warmup", self.warmup, minimum=0)
+        check_real("eta", self.eta, low=0.0)
+        check_choice("bonus", self.bonus, BONUSES)
+        check_choice("reward", self.reward, REWARDS)
+        check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
+        for family, factor in self.scale.items():
+            check_choice("scale", family, SCALED)
+            check_real(f"scale.{family}", factor, low=0.0, open_low=True, open_high=True)
+
+    def bonus_scale(self, bonus: str) -> float:
+        """Return the calibrated factor of a family of bounds, 1 where there is none."""
+        return self.scale.get(bonus, 1.0)
+
+
+def preset(problem: str) -> Preset:
+    """Return the settings that come with a problem.
+
+    Raises:
+        UnknownName: if there is no such problem.
+
+    Example:
+        >>> preset("inventory").warmup
+        1500
+    """
+    name = check_choice("problem", problem, NAMES)
+    return parse(resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> Preset:
+    r"""Return the preset that a TOML text describes.
+
+    Raises:
+        UnknownName: if it has a key that presets do not have.
+        InvalidSetting: if it is no TOML, or lacks a key or has one out of range.
+
+    Example:
+        >>> parse('episodes = 5\nwarmup = 1\neta = 0.2\nbonus = "kl"\nreward = "known"').episodes
+        5
+    """
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidSetting(f"'preset' must be TOML: {problem}.") from problem
+    known = Preset.__dataclass_fields__
+    for key in table:
+        if key not in known:
+            raise UnknownName(f"a preset's keys must be among {', '.join(known)}, got {key!r}.")
+    missing = [key for key in ("episodes", "warmup", "eta", "bonus", "reward") if key not in table]
+    if missing:
+        raise InvalidSetting(f"{missing[0]!r} must be given in a preset, got none.")
+    scale = table.pop("scale", {})
+    if not isinstance(scale, dict):
+        raise InvalidSetting(f"'scale' must be a table of factors, got {scale!r}.")
+    return Preset(**table, scale=MappingProxyType(scale))
