@@ -12,7 +12,15 @@ from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation
-from chary.planner._kernels import EVALUATE, EVALUATE_ALL, OPTIMISE, PlanArrays, backward_into, charge_of, sorted_states
+from chary.planner._kernels import (
+    EVALUATE,
+    EVALUATE_ALL,
+    OPTIMISE,
+    PlanArrays,
+    backward_into,
+    charge_of,
+    sorted_states,
+)
 
 __all__ = [
     "COVERAGES",

@@ -98,7 +98,7 @@ class Chains(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """What became of one step: the action, whether it explored, its charge, what of it was booked, the chain."""
+    """What became of one step: the action, whether it explored, its charge, what was booked, the chain."""
 
     action: int
     explored: bool
@@ -159,7 +159,7 @@ def new_chains(
 
 @inner
 def begin_episode(chains: Chains, s: int, k: int) -> int:
-    """Prepare episode k, which starts in s, and return the slot of a chain that begins there, -1 if none does."""
+    """Prepare episode k, which starts in s; return the slot of a chain that begins there, -1 if none does."""
     chains.live[Live.FED] = -1
     chains.live[Live.EXTRA] = 0
     chains.live[Live.REFUSED] = 0

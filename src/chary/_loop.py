@@ -35,6 +35,8 @@ __all__ = [
     "Log",
     "Playing",
     "World",
+    "has_room",
+    "most_chain_steps",
     "new_log",
     "new_playing",
     "new_world",
@@ -221,7 +223,7 @@ def play_block(
     shielded = agent == SHIELD
     everywhere = judge.coverage == EVERYWHERE
     for k in range(first, last):
-        if not has_room(rows, horizon) or (separate and not has_room(meta_rows, horizon)):
+        if not has_room(rows, horizon) or (separate and not has_room(meta_rows, most_chain_steps(horizon))):
             return k
         u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
         s = first_state(world, u_world[0])
@@ -333,12 +335,23 @@ def warm_block(
 
 
 @jit
-def has_room(rows: Rows, horizon: int) -> bool:
-    """Return whether any episode, and a chain finished in it, can be counted without running out of entries."""
+def has_room(rows: Rows, steps: int) -> bool:
+    """Return whether any `steps` transitions can be counted without running out of entries."""
     longest = 0
     for p in range(len(rows.capacity)):
         longest = max(longest, rows.capacity[p])
-    return rows.used[0] + 2 * horizon * (4 + 2 * (longest + horizon)) <= len(rows.successor)
+    # A row of capacity c that takes in m more moves to 2c, 4c, ...: at most 2c + 4m entries for all its
+    # moves.
+    return rows.used[0] + steps * (4 + 2 * longest) <= len(rows.successor)
+
+
+@jit
+def most_chain_steps(horizon: int) -> int:
+    """Return how many steps the chains that finish in one episode have at most.
+
+    A finished chain is only followed by another after a step that was refused.
+    """
+    return (horizon + 1) // 2 * horizon
 
 
 @jit

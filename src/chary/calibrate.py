@@ -31,8 +31,8 @@ SMALLEST_SCALE = 4.0**-12
 class Trial(NamedTuple):
     """What a scale did: runs in which some episode's ledger was below z*, and what lay behind it.
 
-    `value_failures` and `bonus_failures` are runs in which some bound failed at an explored step; `exploring` is
-    the share of runs that left the baseline at all.
+    `value_failures` and `bonus_failures` are runs in which some bound failed at an explored step;
+    `exploring` is the share of runs that left the baseline at all.
     """
 
     scale: float
@@ -76,10 +76,11 @@ class Calibration:
         trial = self.chosen
         interval = clopper_pearson(trial.failures, trial.runs)
         return (
-            f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: there the booked deficit "
-            f"fell short of the true one in {trial.failures} of {trial.runs} runs (95 % interval {interval.low:.3f} "
-            f"to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in {trial.value_failures} runs "
-            f"and a bonus in {trial.bonus_failures}, and {trial.exploring:.0%} of the runs left the baseline."
+            f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: there the booked "
+            f"deficit fell short of the true one in {trial.failures} of {trial.runs} runs (95 % interval "
+            f"{interval.low:.3f} to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in "
+            f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} of the "
+            "runs left the baseline."
         )
 
 
@@ -102,10 +103,10 @@ def calibrate(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Calibration:
-    """Return the smallest scale at which the booked deficit was >= z* in every episode, in >= 1 - delta of runs.
+    """Return the smallest scale at which ledgers did not lie: booked deficit >= z* in every episode.
 
-    Each run plays chary on a sibling of the problem, another one each time. Scales go down in quarters until
-    one fails, then the edge is found to within a factor `precision`.
+    It must hold in at least 1 - delta of the runs. Each plays chary on a sibling of the problem, another one
+    each time. Scales go down in quarters until one fails, then the edge is found to a factor `precision`.
 
     Args:
         problem: The name of a problem with siblings.
@@ -137,7 +138,7 @@ def calibrate(
     check_integer("warmup", warmup, minimum=0)
     check_integer("seed", seed, minimum=0)
     check_real("precision", precision, low=1.0, open_low=True, open_high=True)
-    agent = {
+    agent: dict[str, Any] = {
         "eta": eta,
         "bonus": bonus,
         "delta": delta,
@@ -177,7 +178,7 @@ def calibrate(
                 progress(done, max(foreseen, done))
         lied, value, bonus_failed, explored = (sum(column) for column in zip(*outcomes, strict=True))
         trials[scale] = Trial(scale, runs, lied, value, bonus_failed, explored / runs)
-        return lied <= delta * runs
+        return bool(lied <= delta * runs)
 
     # Spawned, not forked: numba's threads and a fork do not mix.
     with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -188,8 +189,8 @@ def calibrate(
             high, low = low, low / 4
             if low < SMALLEST_SCALE:
                 raise InvalidSetting(
-                    f"'bonus' {bonus!r} never failed down to a scale of {low * 4:.2g} on siblings of {problem!r}: "
-                    "nothing can be calibrated. Use more episodes, fewer warm-up episodes or a larger eta."
+                    f"'bonus' {bonus!r} never failed on siblings of {problem!r}, got scales down to "
+                    f"{low * 4:.2g}. Use more episodes, fewer warm-up episodes or a larger eta."
                 )
         while high / low > precision:
             middle = math.sqrt(high * low)
@@ -216,7 +217,7 @@ def calibrate(
 
 
 def _play(work: str) -> tuple[bool, bool, bool, bool]:
-    """Play one run on one sibling; say whether a ledger lied, a value bound or a bonus failed, and if it explored."""
+    """Play one sibling; say if a ledger lied, a value bound failed, a bonus failed, and if it explored."""
     from chary.agents import CharyUCBVI
     from chary.envs import sibling
     from chary.randomness import seed_for

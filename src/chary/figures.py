@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,8 +26,8 @@ PALETTE = {
     "purple": "#CC79A7",
     "green": "#009E73",
     "grey": "#555555",
-    "light blue": "#7FBCE6",
-    "blue": "#1F83C4",
+    "light blue": "#5AA9DD",
+    "blue": "#1F6FB2",
     "dark blue": "#0B3C6B",
 }
 INK = "#222222"
@@ -124,7 +125,7 @@ def _apart(ends: Sequence[float], *, gap: float, top: float) -> Floats:
     """
     order = np.argsort(ends, kind="stable")
     places = np.array(ends, dtype=float)
-    for below, above in zip(order[:-1], order[1:], strict=True):
+    for below, above in itertools.pairwise(order):
         places[above] = max(places[above], places[below] + gap)
     # Whatever was pushed over the top comes back down, pushing those below.
     ceiling = top

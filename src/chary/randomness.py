@@ -25,5 +25,5 @@ def seed_for(seed: int, stream: str) -> int:
 
 
 def generator_for(seed: int, stream: str) -> np.random.Generator:
-    """Return the generator of a stream: the one a Gymnasium environment has after `reset(seed=seed_for(...))`."""
+    """Return the generator of a stream, as a Gymnasium environment has it after reset(seed=seed_for(...))."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed_for(seed, stream))))

@@ -25,8 +25,8 @@ Bools = NDArray[np.bool_]
 class ChainLog:
     """One row a chain, in the order they started: `episodes` is N_m, 0 while it is unfinished.
 
-    N_m falls into `exhausted` (refused in that episode), `long` (advanced by H/4 or more) and `missed`; `fed` counts
-    the episodes that advanced the chain.
+    N_m falls into `exhausted` (refused in that episode), `long` (advanced by H/4 or more) and `missed`;
+    `fed` counts the episodes that advanced the chain.
     """
 
     started: int
@@ -65,8 +65,8 @@ class Run:
 
     `regret` is the loss against the optimum; `true_deficit` is z* of eq. (1) against the episode's own
     baseline and `frozen_deficit` the same against the warm-up's; `signed_deficit` is unbiased for the weaker
-    constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays say where a bound failed (see
-    `coverage`), and `largest_gap` is the largest true gap looked at there.
+    constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays say where a bound failed
+    (see `coverage`), and `largest_gap` is the largest true gap looked at there.
     """
 
     problem: str

@@ -1,4 +1,4 @@
-"""Run an agent on a finite MDP and judge it: the compiled driver, and the step-by-step one to compare with."""
+"""Run an agent on a finite MDP and judge it, compiled or, to compare with, step by step."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from chary._loop import (
     SHIELD,
     Log,
     has_room,
+    most_chain_steps,
     new_log,
     new_playing,
     new_world,
@@ -72,7 +73,8 @@ def simulate(
         episodes: Online episodes, >= 1.
         warmup: Uniformly random episodes counted before, >= 0.
         seed: A whole number >= 0; all randomness of the run comes from it.
-        coverage: Where bounds are compared with the truth: at the explored steps, `played`, or at every (t, s, a),
+        coverage: Where bounds are compared with the truth: at the explored steps, `played`, or at every (t,
+        s, a),
             `everywhere`, which costs about one more plan an episode.
         record_steps: Whether to keep every step, as `run.steps`.
         driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.
@@ -221,7 +223,7 @@ def _play_compiled(
     def play(first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
         _make_room(knowledge, H)
         if separate is not None:
-            _make_room(separate, H)
+            _make_room(separate, most_chain_steps(H))
         meta = separate or nothing
         return play_block(
             first,
@@ -277,10 +279,11 @@ def _in_blocks(
         report(done, episodes)
 
 
-def _make_room(knowledge: Knowledge, horizon: int) -> None:
-    if not has_room(knowledge.rows, horizon):
+def _make_room(knowledge: Knowledge, steps: int) -> None:
+    if not has_room(knowledge.rows, steps):
         longest = int(knowledge.rows.capacity.max(initial=0))
-        knowledge.make_room(len(knowledge.rows.successor) + 2 * horizon * (4 + 2 * (2 * longest + horizon)))
+        # Repacked rows have half as much room again, at most.
+        knowledge.make_room(len(knowledge.rows.successor) + steps * (4 + 3 * longest))
 
 
 def _no_knowledge(like: Knowledge) -> Knowledge:

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ROUNDING = 1e-9
-# The variance of rewards within a successor is a difference of sums: rounding of 1e-16 is 1e-8 under the root.
+# The variance of rewards within a successor is a difference of sums: 1e-16 off is 1e-8 under the root.
 ROOT_OF_ROUNDING = 1e-7
 ALL_FAMILIES = FAMILIES + UCBVI_FAMILIES
 REWARDS = ("estimated", "known")

@@ -39,8 +39,8 @@ class Mixture(NamedTuple):
     """A neighbour's settings and memory.
 
     `frozen` (H, S) is pi_b, the warm-up's baseline; `oracle_value` (S,) its true value where that is
-    used, else empty. `starts` and `baseline_starts` (S,) count first states, `promised[0]` sums the lower bounds
-    of the optimistic episodes. The rest is room for one plan.
+    used, else empty. `starts` and `baseline_starts` (S,) count first states, `promised[0]` sums the lower
+    bounds of the optimistic episodes. The rest is room for one plan.
     """
 
     kind: int
@@ -126,7 +126,7 @@ def switch_step(
 
 @inner
 def _cucbvi_step(mixture: Mixture, worth: Floats, lower: float, s: int, horizon: int) -> int:
-    """Play the optimistic policy if what is promised so far, and by it now, keeps 1 - alpha of the baseline."""
+    """Play the optimistic policy if all promises, its own included, keep 1 - alpha of the baseline."""
     mixture.starts[s] += 1.0
     owed, earned = 0.0, mixture.promised[0] + lower
     for x in range(len(worth)):
@@ -162,7 +162,7 @@ def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scr
 
 @inner
 def _stepmix_step(lower: Floats, threshold: float, u: float, horizon: int) -> int:
-    """Mix the first candidate that reaches the threshold with the one before it, so that the mean meets it."""
+    """Mix the first candidate that reaches the threshold with the one before, so that the mean meets it."""
     for h0 in range(horizon + 1):
         if lower[h0] >= threshold:
             if h0 == 0:

@@ -58,7 +58,8 @@ class CharyUCBVI(AgentSpec):
         AgentSpec.check(self)
         if self.eta is None and self.rule not in ("unlimited", "closed"):
             raise InvalidSetting(
-                f"'eta' must be given with rule {self.rule!r}, got None. Use rule 'unlimited' for no budget at all."
+                f"'eta' must be given with rule {self.rule!r}, got None. "
+                "Use rule 'unlimited' for no budget at all."
             )
         self.resolved_rule(1.0)
         check_choice("charge", self.charge, CHARGES)

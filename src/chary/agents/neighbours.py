@@ -16,7 +16,7 @@ BASELINE_VALUES = ("estimated", "oracle")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MixtureSpec(AgentSpec):
-    """An agent that plays the warm-up's baseline up to some step of the episode and its explorer from there on.
+    """An agent that plays the warm-up's baseline up to some step and its explorer from there on.
 
     Args:
         baseline_value: Whether the value of that baseline is `estimated` from above, or told by an `oracle`.
@@ -40,7 +40,7 @@ class MixtureSpec(AgentSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UCBVI(MixtureSpec):
-    """Optimistic value iteration (Azar et al. 2017), with any bounds of section 5 or its own `ch` and `bf`."""
+    """Optimistic value iteration (Azar et al. 2017), with any bounds of section 5 or its own ch and bf."""
 
     name: ClassVar[str] = "ucbvi"
     summary: ClassVar[str] = "optimism without a budget"
@@ -68,7 +68,7 @@ class CUCBVI(MixtureSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepMix(MixtureSpec):
-    """StepMix: the baseline up to a step, the explorer after it, so that the expected value meets V_b - eta."""
+    """StepMix: the baseline up to a step, the explorer after it; the expected value meets V_b - eta."""
 
     name: ClassVar[str] = "stepmix"
     summary: ClassVar[str] = "baseline first, optimism from a step chosen to keep the expected value"

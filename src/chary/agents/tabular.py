@@ -222,7 +222,8 @@ class TabularAgent:
         """Return the action to play at step `t` in `state`, and what it costs.
 
         Raises:
-            OutOfOrder: if the episode is not open or over, its last action was not observed, or `t` is not its
+            OutOfOrder: if the episode is not open or over, its last action was not observed, or `t` is not
+            its
                 next step.
             InvalidData: if `state` is not the state observed last.
         """
@@ -286,7 +287,8 @@ class TabularAgent:
                 self._explorers.pop(chain, None)
         del self._open[episode]
         if self._open:
-            # Other episodes are pinned to plans that read these counts: they keep theirs, we go on with a copy.
+            # Other episodes are pinned to plans that read these counts: they keep theirs, we go on with a
+            # copy.
             self._knowledge = self._knowledge.copy()
             self._separate = self._separate.copy() if self._separate is not None else None
         if self._separate is not None:

@@ -32,8 +32,8 @@ class Bounds:
     """A family of bounds with its scale and failure probability.
 
     `family` is one of `hoeffding`, `l1`, `kl`, `bernstein`, or UCBVI's own `ch` and `bf`; `scale`
-    multiplies the bonus (`hoeffding`, `bernstein`, `ch`, `bf` only); `delta` is the probability with which any
-    bound of the run may fail.
+    multiplies the bonus (`hoeffding`, `bernstein`, `ch`, `bf` only); `delta` is the probability with which
+    any bound of the run may fail.
     """
 
     family: str = "kl"
@@ -46,7 +46,8 @@ class Bounds:
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
         if self.family in ("l1", "kl") and self.scale != 1.0:
             raise InvalidSetting(
-                f"'bonus_scale' must be 1 with bonus {self.family!r}, which is solved exactly, got {self.scale!r}."
+                f"'bonus_scale' must be 1 with bonus {self.family!r}, which is solved exactly, "
+                f"got {self.scale!r}."
             )
 
     @property

@@ -110,8 +110,8 @@ class Counts:
         mine, theirs = self.setting, other.setting
         if mine.n_states != theirs.n_states or not np.array_equal(mine.pair_index, theirs.pair_index):
             raise InvalidSetting(
-                f"'other' must count the same problem, got {theirs.n_states} states and {theirs.n_pairs} pairs "
-                f"for {mine.n_states} and {mine.n_pairs}."
+                f"'other' must count the same problem, {mine.n_states} states and {mine.n_pairs} pairs, "
+                f"got {theirs.n_states} and {theirs.n_pairs}."
             )
         merged = Counts(mine)
         merged.rows = repacked(

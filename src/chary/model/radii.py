@@ -41,9 +41,10 @@ SPREAD_NOISE = 1e-12
 class Radii(NamedTuple):
     """One family of bounds, resolved for one problem.
 
-    `width`, shape (P,), is the bonus (`hoeffding`, `ch`), the second-order part of it (`bernstein`, `bf`), the
-    L1 radius (`l1`) or beta / n (`kl`); `reward_above` and `reward_below` bound R - Rh and Rh - R; `spread` is
-    the variance of rewards within a successor. `vmax` has shape (H + 1,). The `known_*` arrays list the
+    `width`, shape (P,), is the bonus (`hoeffding`, `ch`), the second-order part of it (`bernstein`, `bf`),
+    the
+    L1 radius (`l1`) or beta / n (`kl`); `reward_above` and `reward_below` bound R - Rh and Rh - R; `spread`
+    is the variance of rewards within a successor. `vmax` has shape (H + 1,). The `known_*` arrays list the
     declared rewards (empty where rewards are estimated).
     """
 

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from chary._compile import inner, jit
 from chary.mdp import FiniteMDP, Setting
 
-__all__ = ["Rows", "count_into", "empty_rows", "find_place", "no_rows", "repacked", "room_needed", "true_rows"]
+__all__ = [
+    "Rows",
+    "count_into",
+    "empty_rows",
+    "find_place",
+    "no_rows",
+    "repacked",
+    "room_needed",
+    "true_rows",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -139,12 +148,11 @@ def count_into(rows: Rows, p: int, x: int, r: float) -> None:
 def room_needed(rows: Rows, pairs: Ints, steps: int) -> int:
     """Return a bound on the entries that counting these transitions may take from the free end.
 
-    A row that moves takes twice its capacity, and one that fills up again within the same episode no more
-    than the 2 * steps added for each of its transitions.
+    A row of capacity c that takes in m more moves to 2c, 4c, ...: at most 2c + 4m entries for all its moves.
     """
     need = 0
     for i in range(steps):
-        need += FIRST_CAPACITY + 2 * (rows.capacity[pairs[i]] + steps)
+        need += FIRST_CAPACITY + 2 * rows.capacity[pairs[i]]
     return need
 
 

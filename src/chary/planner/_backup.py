@@ -1,4 +1,4 @@
-"""One backup of one pair under each family of bounds (section 5), and its worst case over a box (section 3)."""
+"""One backup of one pair under each family of bounds, section 5, and its error over a box, section 3."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-# The direction of a bound. NumPy scalars, since numba compiles a kernel anew for each literal it is called with.
+# The direction of a bound. NumPy scalars, since numba compiles a kernel anew for each literal it is called
+# with.
 UPPER: int = np.int64(1)  # type: ignore[assignment]
 LOWER: int = np.int64(-1)  # type: ignore[assignment]
 
@@ -148,7 +149,7 @@ def contains(ascending: Ints, begin: int, end: int, x: int) -> bool:
 
 @inner
 def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
-    """Return the declared reward of moving to x, or what an undeclared one is at most (`sign` > 0) or least."""
+    """Return the declared reward of moving to x, or the most (`sign` > 0) or least of an undeclared one."""
     end = radii.known_begin[p + 1]
     place = find_place(radii.known_successor, radii.known_begin[p], end, x)
     if place < end and radii.known_successor[place] == x:
@@ -251,8 +252,8 @@ def _kl_maximum(k: int, unseen: float, divergence: float, scratch: Scratch) -> f
     """Return max q.u over sum_x p_x ln(p_x / q_x) <= divergence, by its dual.
 
     The maximiser is q_x proportional to p_x / (nu - u_x), where nu solves
-    f(nu) = sum p ln(nu - u) + ln sum p / (nu - u) = divergence, unless a successor never seen is worth more than
-    nu: then nu is its worth and it takes the mass 1 - exp(f(nu) - divergence). f is convex and falls.
+    f(nu) = sum p ln(nu - u) + ln sum p / (nu - u) = divergence, unless a successor never seen is worth more
+    than nu: then nu is its worth and it takes the mass 1 - exp(f(nu) - divergence). f is convex and falls.
     """
     value, mass = scratch.value, scratch.mass
     top, mean, variance = -math.inf, 0.0, 0.0
@@ -339,7 +340,7 @@ def deviation(
     order_upper: Ints,
     scratch: Scratch,
 ) -> float:
-    """Return b(s, a) of section 3: how far the true backup of any V in the box may lie from the empirical one.
+    """Return b(s, a) of section 3: how far the true backup of any V in the box may lie from the estimate.
 
     `side` > 0 bounds truth - estimate, `side` < 0 estimate - truth.
     """
@@ -370,7 +371,7 @@ def deviation(
 
 @inner
 def _box_variance_bonus(rows: Rows, radii: Radii, p: int, v_lower: Floats, v_upper: Floats) -> float:
-    """Return the variance bonus with sd(V') replaced by sd(V_hi) + sqrt(Ph.(V_hi - V_lo)^2), which bounds it."""
+    """Return the variance bonus with sd(V') replaced by its bound sd(V_hi) + sqrt(Ph.(V_hi - V_lo)^2)."""
     n = rows.total[p]
     gap = 0.0
     for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):

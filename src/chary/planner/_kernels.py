@@ -80,7 +80,7 @@ def new_plan_arrays(n_states: int, n_pairs: int, horizon: int, *, differences: b
 
 
 class Explorer(NamedTuple):
-    """The optimistic plan: value (H + 1, S), Q (H, P), policy (H, S), and UCBVI's falling ceiling or (0, 0)."""
+    """The optimistic plan: value (H + 1, S), Q (H, P), policy (H, S); UCBVI's falling ceiling or (0, 0)."""
 
     v: Floats
     q: Floats
@@ -123,7 +123,8 @@ def backward_into(
 
     In mode OPTIMISE the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
     to the lowest index; EVALUATE evaluates `policy` and fills Q for its own pairs only, EVALUATE_ALL for all.
-    `ceiling` (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses ask.
+    `ceiling` (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses
+    ask.
     """
     horizon = radii.horizon
     n_states = len(rows.visits)
@@ -188,7 +189,8 @@ def plan_into(
         plan.v_lower, plan.q_lower, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, scratch
     )
     if upper:
-        # The upper Q is needed at the baseline's own pairs alone, and only for its value: no room is kept for it.
+        # The upper Q is needed at the baseline's own pairs alone, and only for its value: no room is kept
+        # for it.
         room = np.zeros(plan.q_lower.shape)
         backward_into(plan.v_upper, room, plan.baseline, rows, radii, UPPER, EVALUATE, prior, none, scratch)
         if kind == DIFFERENCE:
