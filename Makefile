@@ -3,8 +3,53 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+OUT := out
+WHEEL := build/wheel
+SITE := build/site
 
-.PHONY: demo test test-full lint types docs-check wheel-test format clean
+.PHONY: demo test test-full lint types kernels wheel-test format clean
+
+demo: $(STAMP)
+	$(BIN)/chary demo --out $(OUT) --overwrite
+
+test: $(STAMP) lint types kernels
+	$(BIN)/python -m pytest -n auto --doctest-modules src tests -m 'not slow' --quiet
+	$(MAKE) wheel-test
+
+test-full: $(STAMP) lint types kernels
+	CHARY_TESTS=full $(BIN)/python -m pytest -n auto --doctest-modules src tests
+	$(MAKE) wheel-test
+	cd build && PYTHONPATH=$(CURDIR)/$(SITE) $(CURDIR)/$(SITE)/bin/chary run riverswim --episodes 5 --json
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+# Two test workers that start with an empty cache would both compile everything: compile once before them.
+kernels: $(STAMP)
+	for agent in chary stepmix random; do \
+	  $(BIN)/chary run riverswim --agent $$agent --driver step --episodes 2 --warmup 2 --json >/dev/null || exit 1; \
+	done
+	$(BIN)/chary run riverswim --episodes 2 --warmup 2 --json >/dev/null
+
+# The package as users get it: built, installed by itself, imported from outside the checkout.
+wheel-test: $(STAMP)
+	rm -rf $(WHEEL) $(SITE)
+	$(BIN)/python -m build --wheel --outdir $(WHEEL) . >/dev/null
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(SITE) $(WHEEL)/*.whl
+	cp scripts/smoke_wheel.py build/
+	cd build && PYTHONPATH=$(CURDIR)/$(SITE) $(CURDIR)/$(BIN)/python smoke_wheel.py $(CURDIR)/$(SITE)
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build $(OUT) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("chary needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else None'

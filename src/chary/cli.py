@@ -78,7 +78,9 @@ def _chary(
 ) -> None:
     """Reinforcement learning with an exploration budget that every single episode keeps."""
     level = check_choice("log_level", log_level, LOG_LEVELS)
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    log.handlers, log.propagate = [handler], False
     log.setLevel(level.upper())
     if version:
         print(f"chary {chary.__version__}")
