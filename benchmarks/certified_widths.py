@@ -1,4 +1,4 @@
-"""How wide are certified bounds on inventory, and what does a step cost? ALGORITHM.md section 5.
+"""How wide are certified bounds on inventory, and what does a step cost? docs/algorithm.md section 5.
 
 Prints V_hi - V_lo of pi_bar at the start after 300 and 1,500 uniformly random episodes, for each
 certified family with estimated and with known rewards, and the median charges at 1,500 episodes over

@@ -4,7 +4,7 @@ Assumption 2.2 (ergodicity): the worst-case diameter Upsilon = max over s' != s 
 deterministic policies of E[T(s', s)] is at most H / 2. Assumption 2.3 (gaps): for *every* policy, V_t(s) -
 Q_t(s, a) is at most eta / 2. The second quantifies over A^(S H) policies, and no recursion solves it: the
 same later policy must serve the action played and the one given up. So it is bounded from below by policies
-tried and from above by letting that policy differ (ALGORITHM.md section 7).
+tried and from above by letting that policy differ (docs/algorithm.md section 7).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Solution(NamedTuple):
 
 
 class EpisodeAudit(NamedTuple):
-    """What one episode cost, in scaled units (ALGORITHM.md section 7).
+    """What one episode cost, in scaled units (docs/algorithm.md section 7).
 
     `regret` is unbiased for V*_0 - V^pi_0, `true_deficit` is z* of eq. (1) at the end of the episode
     (it never falls, so also its largest value), `signed_deficit` is unbiased for the left side of

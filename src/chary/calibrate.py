@@ -1,4 +1,4 @@
-"""Calibration, ALGORITHM.md section 6: the smallest bonus scale at which ledgers never lied, on sibling MDPs.
+"""Calibration, docs/algorithm.md section 6: the smallest bonus scale at which ledgers never lied, on sibling MDPs.
 
 Never on the problem that is evaluated afterwards, and never looking at regret.
 """

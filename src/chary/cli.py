@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 import typer
 
 import chary
-from chary.errors import CharyError, InvalidSetting, check_choice
+from chary.errors import CharyError, InvalidSetting, check_choice, check_integer
 
 if TYPE_CHECKING:
     from chary.mdp import FiniteMDP
@@ -294,8 +294,9 @@ def _calibrate(
     from chary.presets import preset
     from chary.store import as_json as json_line
 
-    check_choice("problem", problem, _problem_names())
     usual = preset(problem)
+    if workers is not None:
+        check_integer("workers", workers, minimum=1)
     given: dict[str, Any] = {
         "episodes": episodes,
         "rule": rule,
@@ -402,7 +403,6 @@ def _demo(
 ) -> None:
     """Learn inventory control with eight algorithms and compare them in a table and a figure."""
     from chary import demo
-    from chary.errors import check_integer
     from chary.figures import require_matplotlib
     from chary.store import ResultFolder
 
@@ -422,12 +422,6 @@ def _demo(
         f"'broke {demo.JUDGED_AT:g}' judges all by that budget."
     )
     print(f"Figure: {folder.path / 'demo.png'}")
-
-
-def _problem_names() -> Sequence[str]:
-    from chary.presets import NAMES
-
-    return NAMES
 
 
 def _make(problem: str, *, actions: str | None, horizon: int | None) -> FiniteMDP:
@@ -459,7 +453,7 @@ def _prior(given: str | None) -> Any:
     path = Path(str(given))
     readers: dict[str, Callable[[Path], Any]] = {
         ".npy": lambda file: np.load(file, allow_pickle=False),
-        ".csv": lambda file: np.loadtxt(file, delimiter=",", ndmin=1),
+        ".csv": lambda file: np.array([row.split(",") for row in file.read_text().split()], dtype=float),
     }
     rule = "'prior' must be recorded, none, or a .npy or .csv file of actions"
     if path.suffix not in readers:
@@ -471,6 +465,8 @@ def _prior(given: str | None) -> Any:
             problem.strerror if isinstance(problem, OSError) and problem.strerror else "it cannot be read"
         )
         raise InvalidSetting(f"{rule}, got {given!r}: {reason}.") from problem
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
     # Text has no integers of its own: whole numbers in one column are actions.
     return values.astype(np.int64) if values.ndim == 1 and (values == np.floor(values)).all() else values
 

@@ -93,7 +93,7 @@ def clopper_pearson(failures: int, runs: int, confidence: float = 0.95) -> Inter
 
 
 def binomial_report(failures: int, runs: int, delta: float, confidence: float = 0.95) -> BinomialReport:
-    """Return failures over runs with their interval, set against `delta` (ALGORITHM.md section 7).
+    """Return failures over runs with their interval, set against `delta` (docs/algorithm.md section 7).
 
     Raises:
         InvalidSetting: if a count, `delta` or `confidence` is out of range.

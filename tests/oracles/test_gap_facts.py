@@ -1,4 +1,4 @@
-"""Gaps of the optimal policy on the paper's problems, ALGORITHM.md section 7, and its assumptions there."""
+"""Gaps of the optimal policy on the paper's problems, docs/algorithm.md section 7, and its assumptions there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_sepsis_has_single_steps_that_lose_far_more_than_the_paper_allows() -> N
     truth = Truth(sepsis())
     gaps = truth.gaps(truth.optimal_policy)
     assert gaps.max() == pytest.approx(0.365, abs=5e-4)
-    # Over all steps, states and admissible actions; ALGORITHM.md's "11 %" is this, cut off.
+    # Over all steps, states and admissible actions; the page's "11 %" is this, cut off.
     assert float((gaps > 0.05).mean()) == pytest.approx(0.1163, abs=5e-5)
     assert truth.value_of_start(truth.optimal_value) == pytest.approx(0.792216, abs=5e-7)
     assert audit_value_cap(truth) <= 1.0 + 1e-9

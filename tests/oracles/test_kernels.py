@@ -190,6 +190,22 @@ def test_plans_and_charges_equal_the_reference(family: str, reward: str, seed: i
 @pytest.mark.parametrize("reward", REWARDS)
 @fewer
 @given(seed=seeds)
+def test_charges_are_ordered_to_the_bit_and_agreement_is_free(family: str, reward: str, seed: int) -> None:
+    here = case(seed, family, reward)
+    paper, coupled, difference = (
+        TabularPlan(here.setting, here.knowledge, here.prior, charge=kind) for kind in CHARGES
+    )
+    for t in range(here.setting.horizon):
+        for s, a in np.argwhere(here.setting.allowed).tolist():
+            assert 0 <= difference.charge(t, s, a) <= coupled.charge(t, s, a) <= paper.charge(t, s, a)
+            if a == paper.baseline(t, s):
+                assert coupled.charge(t, s, a) == difference.charge(t, s, a) == 0
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+@pytest.mark.parametrize("reward", REWARDS)
+@fewer
+@given(seed=seeds)
 def test_explorers_and_evaluations_equal_the_reference(family: str, reward: str, seed: int) -> None:
     here, tolerance = case(seed, family, reward), tolerance_of(family, reward)
     setting, rows, radii = here.setting, here.knowledge.rows, here.knowledge.radii

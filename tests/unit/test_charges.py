@@ -1,4 +1,4 @@
-"""The charges of ALGORITHM.md section 3 on examples worked by hand."""
+"""The charges of docs/algorithm.md section 3 on examples worked by hand."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ from chary.store import ResultFolder
 PROMISED = (
     "problem agent rule charge pool clock data bonus bonus_scale standing eta delta episodes warmup seed "
     "regret violations max_true_deficit max_deficit exploring_steps chains_started chains_finished "
-    "chains_abandoned chains_blocked value_coverage_failures bonus_coverage_failures charge_coverage_failures seconds "
-    "episodes_per_second version"
+    "chains_abandoned chains_blocked value_coverage_failures bonus_coverage_failures "
+    "charge_coverage_failures seconds episodes_per_second version"
 ).split()
 QUICK = ("--episodes", "3", "--warmup", "2")
 BOXES = re.compile("[\u2500-\u257f]")

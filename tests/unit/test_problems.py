@@ -1,4 +1,4 @@
-"""The problems: facts of ALGORITHM.md section 8, numbers worked by hand, siblings and bad options."""
+"""The problems: facts of docs/algorithm.md section 8, numbers worked by hand, siblings and bad options."""
 
 from __future__ import annotations
 

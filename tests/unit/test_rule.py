@@ -9,7 +9,7 @@ import pytest
 from chary.errors import CharyError, InvalidBudget, InvalidSetting, UnknownName
 from chary.shield import Ledger, Rule, authorise, refuse
 
-# ALGORITHM.md section 2, eta = 0.4 and step_bound 0.1, at a ledger of 0.3: what a charge of 0.25 does.
+# docs/algorithm.md section 2, eta = 0.4 and step_bound 0.1, at a ledger of 0.3: what a charge of 0.25 does.
 # strict: 0.3 + 0.25 > 0.4. capped: 0.3 + 0.1 <= 0.4, books 0.1. paper: 0.3 > 0.2. unlimited: books 0.25.
 CASES = [
     (Rule.strict(0.4), False, 0.3),

@@ -22,7 +22,7 @@ MAX_DIFFERENCE_STATES = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CharyUCBVI(AgentSpec):
-    """Uniformly conservative UCBVI, ALGORITHM.md sections 2 to 5.
+    """Uniformly conservative UCBVI, docs/algorithm.md sections 2 to 5.
 
     Args:
         eta: The exploration budget of every episode, in the user's reward units; inf is no budget.

@@ -1,4 +1,4 @@
-"""The families of confidence bounds of ALGORITHM.md section 5, by name, with what each can promise."""
+"""The families of confidence bounds of docs/algorithm.md section 5, by name, with what each can promise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The planner and the charges in plain NumPy: slow, one function a formula, the oracle of the kernels.
 
-The formulas are those of ALGORITHM.md: section 5 (bounds and planning), section 3 (charges) and
+The formulas are those of docs/algorithm.md: section 5 (bounds and planning), section 3 (charges) and
 section 10 (UCBVI's own bonuses). Successors are summed in ascending order, as section 5 asks.
 """
 
