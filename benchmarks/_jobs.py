@@ -27,7 +27,12 @@ def play(job: str) -> dict[str, Any]:
     mdp = chary.envs.make(told["problem"], **told.get("options", {}))
     spec = chary.make_agent(told["agent"], **told["settings"])
     run = chary.simulate(
-        mdp, spec, episodes=told["episodes"], warmup=told["warmup"], seed=told["seed"], **told.get("extra", {})
+        mdp,
+        spec,
+        episodes=told["episodes"],
+        warmup=told["warmup"],
+        seed=told["seed"],
+        **told.get("extra", {}),
     )
     points = np.unique(np.linspace(1, told["episodes"], 100).astype(int))
     judged = run.spec.eta is not None
@@ -62,7 +67,8 @@ def provenance() -> dict[str, Any]:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return {
-        "command": "python " + " ".join([Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
+        "command": "python "
+        + " ".join([Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
         "commit": commit.stdout.strip() or None,
         "chary": chary.__version__,
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Which rule, charge, clock, pool, ...? One choice at a time is changed from chary's defaults, on equal seeds.
+"""Which rule, charge, clock, pool? One choice at a time is changed from the defaults, on equal seeds.
 
 python benchmarks/choices.py inventory
 python benchmarks/choices.py sepsis
@@ -12,8 +12,8 @@ import argparse
 from typing import Any
 
 import numpy as np
-from _jobs import ROOT, fill, play_all, record, table
 
+from _jobs import ROOT, fill, play_all, provenance, record, table
 from chary.presets import preset
 
 SIZES = {"inventory": {"episodes": 5000, "seeds": 20}, "sepsis": {"episodes": 2000, "seeds": 6}}
@@ -46,7 +46,9 @@ def variants(problem: str) -> list[tuple[str, str, dict[str, Any]]]:
         ),
     ]
     others = [("UCBVI", "ucbvi"), ("baseline, replanned", "baseline"), ("baseline, frozen", "frozen")]
-    return [(label, "chary", changed) for label, changed in chary] + [(label, name, {}) for label, name in others]
+    return [(label, "chary", changed) for label, changed in chary] + [
+        (label, name, {}) for label, name in others
+    ]
 
 
 def main() -> None:
@@ -108,14 +110,24 @@ def main() -> None:
             ]
         )
     name = f"choices-{problem}-{bonus}"
-    path = record(name, {"settings": common, "warmup": chosen.warmup, **size, "seeds": seeds, "variants": summary})
-    header = ["variant", "regret", "violations / 1,000", "worst z*", "exploring", "deviating", "finished", "blocked"]
+    path = record(
+        name, {"settings": common, "warmup": chosen.warmup, **size, "seeds": seeds, "variants": summary}
+    )
+    header = [
+        "variant",
+        "regret",
+        "violations / 1,000",
+        "worst z*",
+        "exploring",
+        "deviating",
+        "finished",
+        "blocked",
+    ]
     caption = (
         f"{problem}, {size['episodes']:,} episodes after {chosen.warmup:,} random ones, eta {chosen.eta:g}, "
-        f"bonus {bonus} (scale {common.get('bonus_scale', 1.0):.4g}), {common['reward']} rewards, {seeds} seeds; "
-        f"mean ± standard deviation, worst z* over all seeds; the steps and chains are means a run. "
-        f"Made by `python benchmarks/choices.py {problem}"
-        f"{' --bonus ' + arguments.bonus if arguments.bonus else ''}`, recorded in `{path.relative_to(ROOT)}`."
+        f"bonus {bonus} (scale {common.get('bonus_scale', 1.0):.4g}), {common['reward']} rewards, "
+        f"{seeds} seeds; mean ± standard deviation, worst z* over all seeds; the steps and chains are means "
+        f"a run. Made by `{provenance()['command']}`, recorded in `{path.relative_to(ROOT)}`."
     )
     text = f"{caption}\n\n{table(header, rows)}"
     print(text)

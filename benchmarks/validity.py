@@ -32,7 +32,7 @@ import numpy as np
 import chary
 from chary.agents import CharyUCBVI
 from chary.envs import inventory
-from chary.simulate import simulate
+from chary.simulation import simulate
 from chary.statistics import binomial_report
 
 ETA = 0.2

@@ -2,8 +2,8 @@
 
 python benchmarks/why_chains.py
 
-Writes benchmarks/results/why-chains.json, docs/figures/why-chains.png and a table of docs/why-chains.md. The seeds are
-not those on which the corridor's defaults were chosen (0, 1, 2).
+Writes benchmarks/results/why-chains.json, docs/figures/why-chains.png and a table of docs/why-chains.md. The
+seeds are not those on which the corridor's defaults were chosen (0, 1, 2).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 from typing import Any
 
 import numpy as np
+
 from _jobs import ROOT, fill, play_all, record, table
 
 SETTINGS = {"eta": 0.4, "bonus": "kl", "reward": "known"}
@@ -65,7 +66,9 @@ def main() -> None:
                 f"{np.mean([r['chains_finished'] for r in runs]):.0f}",
             ]
         )
-    record("why-chains", {"settings": SETTINGS, "episodes": EPISODES, "warmup": WARMUP, "seeds": seeds, **curves})
+    record(
+        "why-chains", {"settings": SETTINGS, "episodes": EPISODES, "warmup": WARMUP, "seeds": seeds, **curves}
+    )
     header = ["", "regret, first half", "regret, second half", "violations", "chains finished"]
     text = table(header, rows)
     print(text)

@@ -7,9 +7,9 @@ matplotlib.
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from chary._gymnasium_ids import register_on_import
 
 if TYPE_CHECKING:
     from chary import envs as envs
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from chary.agents import Random as Random
     from chary.agents import StepMix as StepMix
     from chary.agents import Transition as Transition
+    from chary.agents import make_agent as make_agent
     from chary.agents.tabular import TabularAgent as TabularAgent
     from chary.assumptions import check_assumptions as check_assumptions
     from chary.errors import CharyError as CharyError
     from chary.mdp import FiniteMDP as FiniteMDP
     from chary.mdp import Setting as Setting
-    from chary.rollout import rollout as rollout
+    from chary.rollouts import rollout as rollout
     from chary.run import Run as Run
     from chary.shield import Rule as Rule
     from chary.shield import Shield as Shield
-    from chary.simulate import simulate as simulate
+    from chary.simulation import simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -55,8 +56,9 @@ _HOMES: dict[str, str | None] = {
     "Transition": "chary.agents",
     "check_assumptions": "chary.assumptions",
     "envs": None,
-    "rollout": "chary.rollout",
-    "simulate": "chary.simulate",
+    "make_agent": "chary.agents",
+    "rollout": "chary.rollouts",
+    "simulate": "chary.simulation",
 }
 
 __all__ = [
@@ -65,17 +67,7 @@ __all__ = [
 ]
 
 
-class _Package(ModuleType):
-    """The package, in which `simulate` and `rollout` are functions even once their modules are imported."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Importing chary.simulate binds the module to this name; the function of that name is what is public.
-        if isinstance(value, ModuleType) and _HOMES.get(name) == value.__name__:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+register_on_import()
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from chary.mdp import FiniteMDP
 from chary.planner._backup import Scratch
 from chary.planner._kernels import CHARGES, PAPER, plan_into
 from chary.randomness import generator_for, seed_for
-from chary.rollout import Episode, rollout
+from chary.rollouts import Episode, rollout
 from chary.run import ChainLog
 
 __all__ = ["play_steps"]

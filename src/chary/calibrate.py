@@ -1,6 +1,6 @@
-"""Calibration, docs/algorithm.md section 6: the smallest bonus scale at which ledgers never lied, on sibling MDPs.
+"""Calibration, docs/algorithm.md section 6: the smallest bonus scale at which ledgers did not lie.
 
-Never on the problem that is evaluated afterwards, and never looking at regret.
+On sibling MDPs, never on the problem that is evaluated afterwards, and never looking at regret.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -79,8 +80,8 @@ class Calibration:
             f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: there the booked "
             f"deficit fell short of the true one in {trial.failures} of {trial.runs} runs (95 % interval "
             f"{interval.low:.3f} to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in "
-            f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} of the "
-            "runs left the baseline."
+            f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} left the "
+            "baseline."
         )
 
 
@@ -148,6 +149,8 @@ def calibrate(
         "step_bound": step_bound,
     }
     CharyUCBVI(**agent).check_problem(make(problem, **options).setting)
+    if workers is not None:
+        check_integer("workers", workers, minimum=1)
     count = min(runs, workers or os.cpu_count() or 1)
     steps = math.ceil(math.log(math.log(4.0) / math.log(precision), 2))
     foreseen = runs * (6 + steps)
@@ -180,8 +183,14 @@ def calibrate(
         trials[scale] = Trial(scale, runs, lied, value, bonus_failed, explored / runs)
         return bool(lied <= delta * runs)
 
-    # Spawned, not forked: numba's threads and a fork do not mix.
-    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+    # Spawned, not forked: numba's threads and a fork do not mix. Ctrl-C reaches all processes: workers leave
+    # it to us, or they would die with the pool waiting for them.
+    with ProcessPoolExecutor(
+        count,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    ) as pool:
         high = 1.0
         attempt(high, pool)
         low = high / 4
@@ -221,7 +230,7 @@ def _play(work: str) -> tuple[bool, bool, bool, bool]:
     from chary.agents import CharyUCBVI
     from chary.envs import sibling
     from chary.randomness import seed_for
-    from chary.simulate import simulate
+    from chary.simulation import simulate
 
     told = json.loads(work)
     mdp = sibling(told["problem"], seed_for(told["seed"], f"sibling {told['run']}"), **told["options"])

@@ -197,7 +197,7 @@ def _run(
     """
     from chary.agents import make_agent
     from chary.presets import preset
-    from chary.simulate import simulate
+    from chary.simulation import simulate
     from chary.store import RUN_FILES, ResultFolder, run_files
     from chary.store import as_json as json_line
 
@@ -412,7 +412,6 @@ def _demo(
     with ResultFolder(out, ["demo.png"], overwrite=overwrite) as folder:
         results = []
         with _progress() as report:
-            # Compiling comes first and takes the longest silence.
             for contestant, run in demo.play(episodes=number, seed=seed, progress=_by_label(report)):
                 results.append((contestant, run))
         folder.write({"demo.png": demo.draw(results)})

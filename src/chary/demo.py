@@ -9,7 +9,7 @@ from chary.agents import CUCBVI, UCBVI, AgentSpec, Baseline, CharyUCBVI, StepMix
 from chary.envs import inventory
 from chary.figures import PALETTE, Curve, learning_figure
 from chary.run import Run
-from chary.simulate import simulate
+from chary.simulation import simulate
 
 __all__ = [
     "BUDGETS",
@@ -27,7 +27,7 @@ __all__ = [
 # Budgets in scaled reward units, of which a month earns about half of one. All are judged by the smallest.
 BUDGETS = (0.1, 0.4, 0.8)
 JUDGED_AT = BUDGETS[0]
-EPISODES = 3000
+EPISODES = 2000
 # Enough for the baseline to run a shop, too little for it to run one well.
 WARMUP = 300
 
@@ -100,6 +100,8 @@ def play(
             if progress is not None:
                 progress(label, done, total)
 
+        # Before the first episode kernels may have to be compiled: say what is being waited for.
+        report(0, episodes)
         yield (
             contestant,
             simulate(mdp, contestant.spec, episodes=episodes, warmup=WARMUP, seed=seed, progress=report),

@@ -197,7 +197,7 @@ def twice() -> sparse.coo_array:
             r"'P' must list a successor once, got successor 1 twice",
         ),
         (
-            lambda: chary.simulate("inventory", chary.UCBVI(), episodes=1),
+            lambda: chary.simulate(NO_MDP, chary.UCBVI(), episodes=1),
             r"'mdp' must be a FiniteMDP, got str",
         ),
         (

@@ -24,9 +24,9 @@ from chary.planner import reference
 from chary.planner.plan import TabularPlan
 from chary.planner.reference import Confidence, Side, Tally
 from chary.randomness import generator_for, seed_for
-from chary.rollout import Episode, rollout
+from chary.rollouts import Episode, rollout
 from chary.run import Run
-from chary.simulate import simulate
+from chary.simulation import simulate
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

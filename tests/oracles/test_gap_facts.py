@@ -1,4 +1,4 @@
-"""Gaps of the optimal policy on the paper's problems, docs/algorithm.md section 7, and its assumptions there."""
+"""Gaps of the optimal policy on the paper's problems, and its assumptions there."""
 
 from __future__ import annotations
 

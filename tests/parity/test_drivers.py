@@ -19,7 +19,7 @@ from chary.model.bounds import FAMILIES, UCBVI_FAMILIES
 from chary.planner._kernels import CHARGES
 from chary.run import ChainLog, Run, Steps
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES
-from chary.simulate import simulate
+from chary.simulation import simulate
 
 EPISODES = 25
 POOLS = (1, 3, 1000)

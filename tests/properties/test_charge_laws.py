@@ -1,4 +1,4 @@
-"""The laws of the charges, docs/algorithm.md section 3 and DESIGN, "Limits as laws", on random MDPs and data.
+"""The laws of the charges, docs/algorithm.md section 3, on random MDPs and data.
 
 Two kinds of instances. `sampled`: data drawn from the MDP, any family, a box of any width around the
 truth. `adversarial` (`l1`, `kl`): the true rows lie on the edge of their balls and the true mean rewards at

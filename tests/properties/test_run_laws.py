@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from chary.model.bounds import FAMILIES
 from chary.planner._kernels import CHARGES
 from chary.run import ChainLog, Run, Steps
 from chary.shield import AFTER_REFUSAL, CLOCKS, Ledger, Rule, authorise
-from chary.simulate import simulate
+from chary.simulation import simulate
 
 EPISODES, WARMUP = 30, 30
 ROUNDING = 1e-9
@@ -397,8 +396,8 @@ def test_watching_changes_nothing(
     plain = play(mdp, spec, seed, record_steps=False)
     reported: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        # Blocks of one episode. By name, since `chary.simulate` is also the function.
-        patch.setattr(sys.modules["chary.simulate"], "BLOCK_SECONDS", 0.0)
+        # Blocks of one episode.
+        patch.setattr("chary.simulation.BLOCK_SECONDS", 0.0)
         watched = play(
             mdp,
             spec,

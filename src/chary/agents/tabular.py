@@ -66,8 +66,8 @@ class TabularAgent:
     Example:
         >>> agent = TabularAgent(CharyUCBVI(eta=0.5), Setting.declare(n_states=2, n_actions=2, horizon=1))
         >>> agent.begin(0, 0)
-        >>> agent.act(0, 0, 0).explored
-        False
+        >>> agent.act(0, 0, 0).charge
+        0.0
     """
 
     def __init__(

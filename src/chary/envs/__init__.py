@@ -1,23 +1,18 @@
 """Problems: each a function that returns a FiniteMDP, and a Gymnasium environment of its own id.
 
-`import chary.envs` does not import Gymnasium; the ids exist as soon as both have been imported, in either
-order.
+`import chary` does not import Gymnasium; the ids exist as soon as both have been imported, in either order.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chary._gymnasium_ids import GYMNASIUM_IDS, register
 from chary.envs.corridor import corridor
 from chary.envs.inventory import inventory
 from chary.envs.random_mdp import random
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
     from chary.envs._gymnasium import TabularEnv
 
 __all__ = [
+    "GYMNASIUM_IDS",
     "PROBLEMS",
     "TabularEnv",
     "corridor",
@@ -49,13 +45,6 @@ PROBLEMS: dict[str, Callable[..., FiniteMDP]] = {
     "corridor": corridor,
     "riverswim": riverswim,
     "random": random,
-}
-GYMNASIUM_IDS = {
-    "inventory": "chary/Inventory-v0",
-    "sepsis": "chary/Sepsis-v0",
-    "corridor": "chary/Corridor-v0",
-    "riverswim": "chary/RiverSwim-v0",
-    "random": "chary/Random-v0",
 }
 ACTIONS = ("admissible", "all")
 
@@ -84,7 +73,8 @@ def make(name: str, /, **options: Any) -> FiniteMDP:
 def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
     """Return another random MDP of the same size and kind as a problem, and never the problem itself.
 
-    Calibration uses these (docs/algorithm.md section 6). `options` are those of `make`; sizes and units are kept,
+    Calibration uses these, docs/algorithm.md section 6. `options` are those of `make`; sizes and units are
+    kept,
     costs, rewards and probabilities are drawn around them by `seed`.
 
     Raises:
@@ -104,24 +94,6 @@ def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
     mdp = SIBLINGS[name](rng, {**defaults, **given})
     _check_actions(name, actions, mdp)
     return mdp
-
-
-def register() -> None:
-    """Register the ids `chary/Inventory-v0`, ... with Gymnasium; a second call changes nothing.
-
-    Called by itself once both `chary.envs` and `gymnasium` have been imported.
-    """
-    import gymnasium
-
-    for name, identity in GYMNASIUM_IDS.items():
-        if identity not in gymnasium.registry:
-            gymnasium.register(
-                identity,
-                entry_point="chary.envs._gymnasium:make_env",
-                # TabularEnv keeps order itself, with an error of chary's own.
-                order_enforce=False,
-                kwargs={"problem": name},
-            )
 
 
 def _resolve(
@@ -158,47 +130,6 @@ def _check_actions(name: str, actions: str | None, mdp: FiniteMDP) -> None:
             f"'actions' must be 'admissible' for {name!r}, where some actions do not exist in some states, "
             "got 'all'. Leave it out."
         )
-
-
-class _ThenRegister(Loader):
-    """Loads Gymnasium as usual, then registers the ids."""
-
-    def __init__(self, usual: Loader) -> None:
-        self._usual = usual
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._usual.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        # From here on the module is as if this class had never been there.
-        module.__loader__ = self._usual
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._usual
-        self._usual.exec_module(module)
-        register()
-
-
-class _RegisterOnImport(MetaPathFinder):
-    """Waits for the import of Gymnasium, whose version 1.0 gave up finding environments by entry points."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != "gymnasium":
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
-            return None
-        spec.loader = _ThenRegister(spec.loader)
-        return spec
-
-
-if "gymnasium" in sys.modules:
-    register()
-else:
-    sys.meta_path.insert(0, _RegisterOnImport())
 
 
 def __getattr__(name: str) -> Any:

@@ -151,7 +151,9 @@ def backward_into(
                 last = first + 1
             best, chosen = -1.0, 0
             for p in range(first, last):
-                if plain and total[p] > 0.0:
+                if total[p] == 0.0:
+                    value = vmax if sign > 0 else 0.0
+                elif plain:
                     value = expected_backup(
                         begin[p],
                         begin[p] + length[p],
