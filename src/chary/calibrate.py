@@ -80,8 +80,8 @@ class Calibration:
             f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: there the booked "
             f"deficit fell short of the true one in {trial.failures} of {trial.runs} runs (95 % interval "
             f"{interval.low:.3f} to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in "
-            f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} left the "
-            "baseline."
+            f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} left "
+            "the baseline."
         )
 
 

@@ -340,11 +340,28 @@ class TabularAgent:
                 f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r}. "
                 "Declare the scale of your rewards in the setting."
             )
+        self._check_declared(int(self.setting.pair_index[s, a]), x, reward)
         if self.setting.terminal[x] and not transition.terminated:
             raise InvalidData(
                 f"'terminated' must be true where state {x} is terminal, got {transition.terminated!r}."
             )
         return Transition(s, a, min(max(reward, 0.0), 1.0), x, bool(transition.terminated))
+
+    def _check_declared(self, pair: int, x: int, reward: float) -> None:
+        """Raise InvalidData where an observed reward contradicts the declared one: the bounds rely on it."""
+        known = self.setting.known
+        if known is None:
+            return
+        begin, end = known.start[pair], known.start[pair + 1]
+        place = begin + np.searchsorted(known.successor[begin:end], x)
+        low, high = known.other_low[pair], known.other_high[pair]
+        if place < end and known.successor[place] == x:
+            low = high = known.reward[place]
+        if not low - REWARD_TOLERANCE <= reward <= high + REWARD_TOLERANCE:
+            raise InvalidData(
+                f"'reward' must be the declared one, {low:g} to {high:g} once scaled, got {reward:g}. "
+                "Use reward='estimated' if it is not a known function of the transition."
+            )
 
     def _learn(self, knowledge: Knowledge, steps: Sequence[Transition]) -> None:
         if not steps:

@@ -240,11 +240,8 @@ def charge_of(
     if kind == COUPLED:
         return coupled
     price = plan.difference[t + 1]
-    if not (radii.family == L1 or radii.family == KL):
-        slack = above + below
-    else:
-        slack = _priced_deviation(rows, radii, p1, UPPER, price, scratch) + radii.reward_above[p1]
-        slack += _priced_deviation(rows, radii, p, LOWER, price, scratch) + radii.reward_below[p]
+    slack = _priced_error(rows, radii, p1, UPPER, price, v_lower, v_upper, scratch)
+    slack += _priced_error(rows, radii, p, LOWER, price, v_lower, v_upper, scratch)
     n_states = len(rows.visits)
     giving, taking = np.zeros(n_states), np.zeros(n_states)
     _spread_row_into(giving, rows, p1)
@@ -286,41 +283,16 @@ def differences_into(
     above, below = np.zeros(n_states), np.zeros(n_states)
     for t in range(horizon - 1, -1, -1):
         price = difference[t + 1]
-        by_value = _by_value_descending(plan.v_lower[t + 1])
-        order_lower = sorted_states(radii, plan.v_lower[t + 1])
-        order_upper = sorted_states(radii, plan.v_upper[t + 1])
+        v_lower, v_upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
+        by_value = _by_value_descending(v_lower)
         for x in range(n_states):
             p = rows.pair_index[x, plan.baseline[t, x]] if not radii.terminal[x] else -1
             if p < 0 or rows.total[p] == 0.0:
                 continue
             dense[x] = 0.0
             _spread_row_into(dense[x], rows, p)
-            if radii.family == L1 or radii.family == KL:
-                above[x] = _priced_deviation(rows, radii, p, UPPER, price, scratch) + radii.reward_above[p]
-                below[x] = _priced_deviation(rows, radii, p, LOWER, price, scratch) + radii.reward_below[p]
-            else:
-                above[x] = deviation(
-                    rows,
-                    radii,
-                    p,
-                    UPPER,
-                    plan.v_lower[t + 1],
-                    plan.v_upper[t + 1],
-                    order_lower,
-                    order_upper,
-                    scratch,
-                )
-                below[x] = deviation(
-                    rows,
-                    radii,
-                    p,
-                    LOWER,
-                    plan.v_lower[t + 1],
-                    plan.v_upper[t + 1],
-                    order_lower,
-                    order_upper,
-                    scratch,
-                )
+            above[x] = _priced_error(rows, radii, p, UPPER, price, v_lower, v_upper, scratch)
+            below[x] = _priced_error(rows, radii, p, LOWER, price, v_lower, v_upper, scratch)
         for x in range(n_states):
             p = rows.pair_index[x, plan.baseline[t, x]] if not radii.terminal[x] else -1
             for y in range(n_states):
@@ -379,6 +351,25 @@ def _transport_cost(giving: Floats, taking: Floats, price: Floats, order: Ints) 
         total += moved * price[order[i], order[j]]
         surplus -= moved
         deficit -= moved
+
+
+@inner
+def _priced_error(
+    rows: Rows,
+    radii: Radii,
+    p: int,
+    side: int,
+    price: Floats,
+    v_lower: Floats,
+    v_upper: Floats,
+    scratch: Scratch,
+) -> float:
+    """Return how far the true backup may lie from the estimate, at D prices where the family is a ball."""
+    if radii.family == L1 or radii.family == KL:
+        radius = radii.reward_above[p] if side > 0 else radii.reward_below[p]
+        return _priced_deviation(rows, radii, p, side, price, scratch) + radius
+    nobody = np.zeros(0, dtype=np.int64)
+    return deviation(rows, radii, p, side, v_lower, v_upper, nobody, nobody, scratch)
 
 
 @inner
