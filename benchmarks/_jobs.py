@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from chary._workers import worker_pool
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -49,7 +49,7 @@ def play_all(jobs: Iterable[dict[str, Any]], *, worker: Callable[[str], Any] = p
     """Play all jobs on all cores, in order, with a line of progress on stderr."""
     work = [json.dumps(job) for job in jobs]
     results = []
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(os.cpu_count() or 1) as pool:
         for result in pool.map(worker, work):
             results.append(result)
             print(f"\r{len(results)}/{len(work)} runs", end="", file=sys.stderr, flush=True)

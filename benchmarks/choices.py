@@ -16,7 +16,7 @@ import numpy as np
 from _jobs import ROOT, fill, play_all, provenance, record, table
 from chary.presets import preset
 
-SIZES = {"inventory": {"episodes": 5000, "seeds": 20}, "sepsis": {"episodes": 2000, "seeds": 6}}
+SIZES = {"inventory": {"episodes": 3000, "seeds": 10}, "sepsis": {"episodes": 1500, "seeds": 4}}
 
 
 def variants(problem: str) -> list[tuple[str, str, dict[str, Any]]]:

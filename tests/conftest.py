@@ -1,4 +1,4 @@
-"""How hard the tests search: CHARY_TESTS=full takes the long profile and the slow tests, otherwise neither."""
+"""How hard the tests search: CHARY_TESTS=full takes the long profile and the slow tests too."""
 
 from __future__ import annotations
 

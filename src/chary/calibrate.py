@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from chary._workers import worker_pool
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.statistics import clopper_pearson
 
@@ -183,14 +182,7 @@ def calibrate(
         trials[scale] = Trial(scale, runs, lied, value, bonus_failed, explored / runs)
         return bool(lied <= delta * runs)
 
-    # Spawned, not forked: numba's threads and a fork do not mix. Ctrl-C reaches all processes: workers leave
-    # it to us, or they would die with the pool waiting for them.
-    with ProcessPoolExecutor(
-        count,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    ) as pool:
+    with worker_pool(count) as pool:
         high = 1.0
         attempt(high, pool)
         low = high / 4

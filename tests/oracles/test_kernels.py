@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from chary._audit_kernels import PLAYED, new_judge
+from chary.agents._mixtures import CUCBVI, EPSMIX, STEPMIX, new_mixture, switch_step
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
@@ -291,6 +293,95 @@ def test_radii_equal_the_reference(family: str, reward: str, seed: int) -> None:
             low, high = reference.kl_reward_interval(tally, confidence, p)
             mean = reference.reward_mean(tally, confidence, p, +1)
             assert (mean - below, mean + above) == pytest.approx((low, high), rel=0, abs=ROUNDING)
+
+
+# The neighbours, section 10
+
+
+def mixed_values(here: Case, frozen: Ints, explorer: Ints, s: int) -> Floats:
+    """Return LB(h0), h0 = 0..H: the lower value from s of pi_b before step h0, the explorer from there on."""
+    H = here.setting.horizon
+    policies = [np.concatenate([frozen[:h0], explorer[h0:]]) for h0 in range(H + 1)]
+    return np.array(
+        [
+            reference.backward(here.tally, here.confidence, sign=-1, policy=policy).V[0, s]
+            for policy in policies
+        ]
+    )
+
+
+def stepmix(lower: Floats, threshold: float, u: float) -> int:
+    """StepMix by the words of section 10."""
+    H = len(lower) - 1
+    reaching = [h0 for h0 in range(H + 1) if lower[h0] >= threshold]
+    if not reaching:
+        return H
+    h0 = min(reaching)
+    if h0 == 0:
+        return 0
+    return h0 if u < (threshold - lower[h0 - 1]) / (lower[h0] - lower[h0 - 1]) else h0 - 1
+
+
+def epsmix(lower: Floats, threshold: float, u: float) -> int:
+    """EpsMix by the words of section 10."""
+    H = len(lower) - 1
+    if lower[0] >= threshold:
+        return 0
+    if lower[H] < threshold:
+        return H
+    return H if u < (threshold - lower[0]) / (lower[H] - lower[0]) else 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("kind", "rule"), [(STEPMIX, stepmix), (EPSMIX, epsmix)], ids=["stepmix", "epsmix"])
+@fewer
+@given(seed=seeds, told=st.booleans())
+def test_mixtures_switch_where_section_10_says(
+    family: str, kind: int, rule: Callable[[Floats, float, float], int], seed: int, told: bool
+) -> None:
+    here = case(seed, family, "known")
+    setting, rng = here.setting, np.random.default_rng([seed, 2])
+    frozen, explorer = draw_policy(setting, rng), draw_policy(setting, rng)
+    s, u = int(rng.choice(np.flatnonzero(~setting.terminal))), float(rng.random())
+    lower = mixed_values(here, frozen, explorer, s)
+    # A threshold among the candidates' values, met exactly by the worth of pi_b that the oracle tells.
+    threshold = float(rng.uniform(lower.min() - 0.1, lower.max() + 0.1))
+    worth = reference.backward(here.tally, here.confidence, sign=+1, policy=frozen).V[0]
+    oracle = np.full(setting.n_states, threshold + 0.5) if told else None
+    eta = 0.5 if told else float(worth[s]) - threshold
+    mixture = new_mixture(kind, frozen=frozen, n_pairs=setting.n_pairs, eta=eta, oracle_value=oracle)
+    knowledge = here.knowledge
+    found = switch_step(
+        mixture, knowledge.rows, knowledge.radii, explorer, s, u, new_scratch(setting.n_states)
+    )
+    expected = {rule(lower, threshold + off, u + off) for off in (0.0, ROUNDING, -ROUNDING)}
+    assert found in expected
+    if kind == STEPMIX:
+        close(mixture.lower, lower)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@fewer
+@given(seed=seeds, alpha=st.sampled_from([0.0, 0.05, 0.5, 1.0]))
+def test_cucbvi_is_optimistic_while_enough_was_earned(family: str, seed: int, alpha: float) -> None:
+    here = case(seed, family, "known")
+    setting, rng = here.setting, np.random.default_rng([seed, 2])
+    frozen, explorer = draw_policy(setting, rng), draw_policy(setting, rng)
+    worth = reference.backward(here.tally, here.confidence, sign=+1, policy=frozen).V[0]
+    bound = reference.backward(here.tally, here.confidence, sign=-1, policy=explorer).V[0]
+    mixture = new_mixture(CUCBVI, frozen=frozen, n_pairs=setting.n_pairs, alpha=alpha)
+    knowledge, scratch = here.knowledge, new_scratch(setting.n_states)
+    promised = earned = owed = 0.0
+    for s in rng.choice(np.flatnonzero(~setting.terminal), size=12):
+        owed += worth[s]
+        surplus = promised + bound[s] + earned - (1 - alpha) * owed
+        found = switch_step(mixture, knowledge.rows, knowledge.radii, explorer, int(s), 0.0, scratch)
+        if abs(surplus) > ROUNDING:
+            assert found == (0 if surplus >= 0 else setting.horizon)
+        if found == 0:
+            promised += bound[s]
+        else:
+            earned += worth[s]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -64,7 +64,7 @@ def path(run: Run, m: int) -> int:
 # One sample: the explorer is known
 
 
-EPISODES, WARMUP, SCALE = 40, 1000, 0.2
+EPISODES, WARMUP, SCALE = 100, 1000, 0.2
 
 
 def rollout_law(policy: Ints) -> Floats:
@@ -130,8 +130,8 @@ def test_the_test_rejects_what_has_another_law(broken: dict[str, Any], first_see
 # Two samples: the explorer learns
 
 
-NUMBER, LEARNING = 4, {"episodes": 60, "warmup": 5, "record_steps": True}
-LEARNING_SCALE = 0.02
+NUMBER, LEARNING_SCALE = 4, 0.02
+LEARNING: dict[str, Any] = {"episodes": 60, "warmup": 5, "record_steps": True}
 
 
 def numbered_paths(runs: int, first_seed: int, **options: Any) -> Ints:

@@ -33,6 +33,11 @@ UPPER: int = np.int64(1)  # type: ignore[assignment]
 LOWER: int = np.int64(-1)  # type: ignore[assignment]
 
 
+# The root nu of a KL backup: relative precision, well above the rounding of f, and a bound on the steps to it.
+NU_PRECISION = 1e-12
+MOST_STEPS = 100
+
+
 class Scratch(NamedTuple):
     """Room for one row while it is being solved; shape (S + 1,) each."""
 
@@ -282,16 +287,17 @@ def _kl_maximum(k: int, unseen: float, divergence: float, scratch: Scratch) -> f
             variance += mass[i] * (value[i] - mean) ** 2
         # Far from the values f(nu) is about variance / (2 (nu - mean)^2).
         nu = max(mean + math.sqrt(variance / (2.0 * divergence)), -1e-3 * below)
-    for _ in range(200):
+    for _ in range(MOST_STEPS):
         f, slope = _dual(nu, k, value, mass)
         if f > divergence:
             low = nu
         else:
             high = nu
-        step = nu - (f - divergence) / slope
+        # Newton in ln(nu), in which f is nearly straight where nu is close to the best value.
+        step = nu * math.exp(-(f - divergence) / (slope * nu))
         if not low < step < high:
             step = 0.5 * (low + high) if high < math.inf else 2.0 * nu
-        if abs(step - nu) <= 1e-14 * nu:
+        if abs(step - nu) <= NU_PRECISION * nu:
             break
         nu = step
     return top + _tilted_mean(nu, k, value, mass)

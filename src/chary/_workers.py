@@ -1,0 +1,32 @@
+"""Worker processes that leave nothing behind: not on Ctrl-C, and not when their parent is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+
+__all__ = ["worker_pool"]
+
+
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """Return a pool of `workers` fresh processes; each is single-threaded by nature of the kernels."""
+    # Spawned, not forked: numba's threads and a fork do not mix.
+    return ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_follow_the_parent
+    )
+
+
+def _follow_the_parent() -> None:
+    # Ctrl-C reaches all processes at once: the parent decides, or workers would die with it waiting for them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
