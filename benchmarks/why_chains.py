@@ -16,7 +16,7 @@ import numpy as np
 from _jobs import ROOT, fill, play_all, record, table
 
 SETTINGS = {"eta": 0.4, "bonus": "kl", "reward": "known"}
-EPISODES, WARMUP, FIRST_SEED = 10_000, 200, 1000
+EPISODES, WARMUP, FIRST_SEED = 6_000, 200, 1000
 VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("chary", "chary", {}),
     ("chary, one chain at a time", "chary", {"pool": 1}),
@@ -29,7 +29,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
 def main() -> None:
     """Run the study and draw it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=6)
     seeds = parser.parse_args().seeds
     jobs = [
         {

@@ -33,7 +33,7 @@ UPPER: int = np.int64(1)  # type: ignore[assignment]
 LOWER: int = np.int64(-1)  # type: ignore[assignment]
 
 
-# The root nu of a KL backup: relative precision, well above the rounding of f, and a bound on the steps to it.
+# The root nu of a KL backup: relative precision, well above the rounding of f, and the most steps to it.
 NU_PRECISION = 1e-12
 MOST_STEPS = 100
 
