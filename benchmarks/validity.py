@@ -1,4 +1,4 @@
-"""Does the promise hold? Violations over independent runs on inventory, ALGORITHM.md sections 1 and 7.
+"""Does the promise hold? Violations over independent runs on inventory, docs/algorithm.md sections 1 and 7.
 
 The promise is about whole runs: with probability >= 1 - delta no episode of a run loses more than eta against
 its baseline. So the evidence is a binomial over runs, with its Clopper-Pearson interval, set against delta.

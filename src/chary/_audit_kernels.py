@@ -110,10 +110,10 @@ def judge_deficit(
     pairs: Ints,
     steps: int,
     scratch: Scratch,
-) -> tuple[float, float]:
-    """Return z* of eq. (1) and the signed sum of eq. (2), where v is the exact value of `baseline`."""
+) -> tuple[float, float, float]:
+    """Return z* of eq. (1), the signed sum of eq. (2) and the largest gap; v is the baseline's true value."""
     nobody = np.zeros(0, dtype=np.int64)
-    deficit, signed, weight = 0.0, 0.0, 1.0
+    deficit, signed, largest, weight = 0.0, 0.0, 0.0, 1.0
     for t in range(steps):
         # V - Q(s, baseline) is 0 by definition: no rounding may turn it into a deficit.
         if actions[t] != baseline[t, states[t]]:
@@ -121,8 +121,9 @@ def judge_deficit(
             gap = v[t, states[t]] - q
             deficit += max(gap, 0.0)
             signed += weight * gap
+            largest = max(largest, gap)
         weight *= judge.radii.discount
-    return deficit, signed
+    return deficit, signed, largest
 
 
 @inner
@@ -162,7 +163,7 @@ def judge_coverage(
     steps: int,
     scratch: Scratch,
 ) -> tuple[bool, bool, bool, float]:
-    """Return whether a value bound, a bonus or a charge failed, and the largest true gap looked at.
+    """Return whether a value bound, a bonus or a charge failed, and the largest true gap there.
 
     Everywhere: at every (t, s, a). Played: at the explored steps of the episode. `judge.v_true` and
     `judge.q_true` hold the exact values of the plan's baseline.

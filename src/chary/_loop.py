@@ -17,7 +17,7 @@ from chary._audit_kernels import (
 )
 from chary._chains import Chains, Proposal, begin_episode, end_episode, shield_observe, shield_step
 from chary._compile import inner, jit
-from chary.agents._mixtures import Mixture, switch_step, uniform_pair
+from chary.agents._mixtures import FROZEN, Mixture, switch_step, uniform_pair
 from chary.mdp import FiniteMDP
 from chary.model.counts import learn_into
 from chary.model.radii import Radii
@@ -87,7 +87,6 @@ class Log(NamedTuple):
     exploring_steps: Ints
     deviating_steps: Ints
     length: Ints
-    switch: Ints
     blocked: Bools
     value_failed: Bools
     bonus_failed: Bools
@@ -149,7 +148,6 @@ def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
         exploring_steps=ints(),
         deviating_steps=ints(),
         length=ints(),
-        switch=ints(),
         blocked=bools(),
         value_failed=bools(),
         bonus_failed=bools(),
@@ -240,7 +238,8 @@ def play_block(
                     for x in range(len(rows.visits)):
                         chains.explorer[slot, t, x] = explorer.policy[t, x]
         elif agent == MIXTURE:
-            explore_into(explorer, rows, radii, scratch)
+            if mixture.kind != FROZEN:
+                explore_into(explorer, rows, radii, scratch)
             switch = switch_step(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
         ledger = Ledger(False, 0.0)
         steps, total, weight = 0, 0.0, 1.0
@@ -294,7 +293,6 @@ def play_block(
         log.deficit[k] = ledger.deficit
         log.returns[k] = total
         log.length[k] = steps
-        log.switch[k] = switch
         judge_into(log, judge, k, kind, rows, radii, plan, mixture.frozen, playing, steps, shielded, scratch)
         keep_steps_into(log, k, playing, steps)
         learn_into(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
@@ -380,7 +378,7 @@ def judge_into(
     log.deviating_steps[k] = deviating
     if deviating > 0 or everywhere or (priced and exploring > 0):
         evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, everywhere, scratch)
-        log.true_deficit[k], log.signed_deficit[k] = judge_deficit(
+        log.true_deficit[k], log.signed_deficit[k], log.largest_gap[k] = judge_deficit(
             judge, judge.v_true, plan.baseline, playing.states, playing.actions, playing.pairs, steps, scratch
         )
         if priced or everywhere:
@@ -400,7 +398,7 @@ def judge_into(
                     scratch,
                 )
             )
-    log.frozen_deficit[k], _ = judge_deficit(
+    log.frozen_deficit[k], _, _ = judge_deficit(
         judge, judge.v_frozen, frozen, playing.states, playing.actions, playing.pairs, steps, scratch
     )
 

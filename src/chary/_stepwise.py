@@ -132,7 +132,7 @@ def _warmed(
         max_episodes=episodes,
         warmup=warmup,
         generator=generator_for(seed, "agent"),
-        prior=prior,
+        prior=None if spec.prior is None else prior,
         oracle_value=oracle_value,
     )
     dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))

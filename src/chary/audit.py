@@ -6,7 +6,7 @@ NumPy twin of the compiled audit, which must agree with it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ __all__ = [
     "Solution",
     "Truth",
     "audit_episode",
-    "audit_value_cap",
+    "check_value_cap",
     "gap_bound",
     "violates",
 ]
@@ -202,8 +202,12 @@ def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline:
     return EpisodeAudit(regret, true_deficit, signed_deficit, largest_gap)
 
 
-def violates(true_deficit: float, eta: float) -> bool:
-    """Say whether an episode broke its budget: z* > eta + 1e-12, both in the same units.
+@overload
+def violates(true_deficit: float, eta: float) -> bool: ...
+@overload
+def violates(true_deficit: Floats, eta: float) -> NDArray[np.bool_]: ...
+def violates(true_deficit: float | Floats, eta: float) -> bool | NDArray[np.bool_]:
+    """Say whether an episode, or each of many, broke its budget: z* > eta + 1e-12, both in the same units.
 
     Example:
         >>> violates(0.3, 0.1 + 0.2), violates(0.31, 0.3)
@@ -212,20 +216,13 @@ def violates(true_deficit: float, eta: float) -> bool:
     return true_deficit > eta + VIOLATION_TOLERANCE
 
 
-def audit_value_cap(truth: Truth) -> float:
-    """Return the largest optimal value over all steps and states, once it is known to respect the value cap.
-
-    Raises:
-        InvalidMDP: if the declared cap is below it, for then upper bounds clipped at the cap are no bounds.
-    """
-    largest = float(truth.optimal_value.max())
-    cap = truth.mdp.setting.value_cap
+def check_value_cap(largest: float, cap: float) -> None:
+    """Raise InvalidMDP if the optimal value exceeds the declared cap: bounds clipped there would be none."""
     if largest > cap + VALUE_CAP_TOLERANCE:
         raise InvalidMDP(
             f"'value_cap' must bound the optimal value, which reaches {largest:.12g}, got {cap:.12g}. "
             "Raise it, or leave it out to use the horizon."
         )
-    return largest
 
 
 def gap_bound(truth: Truth, policy: ArrayLike) -> float:

@@ -24,8 +24,9 @@ CALIBRATED_FAMILIES = ("hoeffding", "bernstein")
 # A ledger is said to lie only beyond rounding.
 DEFICIT_TOLERANCE = 1e-12
 
-# Scales tried are 1, 1/4, 1/16, ...; below this the bonus is gone for all purposes.
+# Scales tried are 1, 1/4, 1/16, ... and, where 1 fails, 4, 16, ...; beyond these the bonus is nothing or all.
 SMALLEST_SCALE = 4.0**-12
+LARGEST_SCALE = 4.0**4
 
 
 class Trial(NamedTuple):
@@ -184,9 +185,17 @@ def calibrate(
 
     with worker_pool(count) as pool:
         high = 1.0
-        attempt(high, pool)
+        while not attempt(high, pool):
+            high *= 4
+            if high > LARGEST_SCALE:
+                raise InvalidSetting(
+                    f"'bonus' {bonus!r} fails on siblings of {problem!r} at every scale, got scales up to "
+                    f"{high / 4:g}. Use more warm-up episodes or another family."
+                )
         low = high / 4
-        while attempt(low, pool):
+        while low in trials or attempt(low, pool):
+            if low in trials and trials[low].failures > delta * runs:
+                break
             high, low = low, low / 4
             if low < SMALLEST_SCALE:
                 raise InvalidSetting(

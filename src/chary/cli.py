@@ -464,6 +464,8 @@ def _prior(given: str | None) -> Any:
             problem.strerror if isinstance(problem, OSError) and problem.strerror else "it cannot be read"
         )
         raise InvalidSetting(f"{rule}, got {given!r}: {reason}.") from problem
+    if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise InvalidSetting(f"{rule}, got {given!r}: it holds something else than finite numbers.")
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     # Text has no integers of its own: whole numbers in one column are actions.
@@ -516,7 +518,7 @@ Report = Callable[[int, int], None]
 @contextmanager
 def _progress() -> Iterator[Callable[[str], Report]]:
     """Yield a maker of progress bars on stderr, one a label; without a terminal they show nothing."""
-    if not (_fancy() and sys.stderr.isatty()):
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda label: lambda done, total: log.debug("%s: %d of %d", label, done, total)
         return
     from rich.console import Console

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,7 @@ class FiniteMDP:
         check_choice("reward", reward, REWARD_KNOWLEDGE)
         if reward == "estimated":
             return self.setting
-        values = {name: getattr(self.setting, name) for name in Setting.__dataclass_fields__}
-        return Setting(**{**values, "known": self.known})
+        return replace(self.setting, known=self.known)
 
     def row(self, s: int, a: int) -> tuple[Ints, Floats, Floats]:
         """Return successors, probabilities and scaled rewards of playing `a` in `s`."""
@@ -121,6 +121,7 @@ class FiniteMDP:
             >>> FiniteMDP.from_arrays(P, np.array([[0.0], [1.0]]), horizon=3).n_states
             2
         """
+        _check_options(options)
         dense = as_floats("P", P)
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or 0 in dense.shape:
             raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
@@ -145,6 +146,7 @@ class FiniteMDP:
         """
         from scipy import sparse
 
+        _check_options(options)
         matrices = [P] if sparse.issparse(P) else list(P)
         if not matrices or not all(sparse.issparse(m) for m in matrices):
             raise InvalidMDP(
@@ -204,16 +206,24 @@ class FiniteMDP:
         Raises:
             InvalidMDP: if the lists or options do not describe an MDP.
         """
+        _check_options(options)
         S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
         A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
+        try:
+            entries = [(s, a, x, p, r) for (s, a), successors in rows.items() for x, p, r in successors]
+            pairs = np.array(list(rows), dtype=np.int64).reshape(-1, 2)
+            table = np.array(entries, dtype=float).reshape(-1, 5)
+        except (AttributeError, TypeError, ValueError) as problem:
+            raise InvalidMDP(
+                "'rows' must map pairs (s, a) to lists of (successor, probability, reward), "
+                f"got something else: {problem}."
+            ) from problem
+        outside = ((pairs < 0) | (pairs >= [S, A])).any(axis=1)
+        if outside.any():
+            s, a = (int(i) for i in pairs[outside][0])
+            raise InvalidMDP(f"'rows' must use states < {S} and actions < {A}, got the pair ({s}, {a}).")
         mask = np.zeros((S, A), dtype=bool)
-        entries: list[tuple[int, int, int, float, float]] = []
-        for (s, a), successors in rows.items():
-            if not (0 <= s < S and 0 <= a < A):
-                raise InvalidMDP(f"'rows' must use states < {S} and actions < {A}, got the pair ({s}, {a}).")
-            mask[s, a] = True
-            entries.extend((s, a, x, p, r) for x, p, r in successors)
-        table = np.array(entries, dtype=float).reshape(-1, 5)
+        mask[pairs[:, 0], pairs[:, 1]] = True
         whole = np.isfinite(table[:, 2]) & (table[:, 2] == np.floor(table[:, 2]))
         if not whole.all():
             raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
@@ -251,6 +261,7 @@ class FiniteMDP:
     ) -> FiniteMDP:
         ends = terminal_mask(terminal, S)
         scale = RewardScale.of(reward_range)
+        first = as_start(start, S, ends)
         if pad:
             absorbing = np.flatnonzero(ends)
             keep = ~ends[s]
@@ -309,12 +320,24 @@ class FiniteMDP:
             probability=frozen(p.astype(float)),
             reward=frozen(scaled),
             cumulative=frozen(cumulative_rows(row_start, p)),
-            start=as_start(start, S, told.terminal),
+            start=first,
             known=_known_reward(told, row_start, x, scaled, pair_reward, listed_reward),
             recorded_policy=None
             if recorded_policy is None
             else as_policy("recorded_policy", recorded_policy, told),
         )
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidMDP for an option that FiniteMDP does not have, or a missing horizon."""
+    known = [
+        name for name, p in signature(FiniteMDP._assemble).parameters.items() if p.kind is p.KEYWORD_ONLY
+    ]
+    for name, value in options.items():
+        if name not in known:
+            raise InvalidMDP(f"{name!r} is no option of a FiniteMDP ({', '.join(known)}), got {value!r}.")
+    if "horizon" not in options:
+        raise InvalidMDP("'horizon' must be given, got none. It is the number of steps of an episode.")
 
 
 def _known_reward(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chary.agents.protocol import Agent, Transition
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, check_integer
 from chary.shield import Decision
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def rollout(
     Raises:
         InvalidSetting: if a space is not Discrete from 0.
     """
+    check_integer("episodes", episodes, minimum=0)
     for name, space in (("observation_space", env.observation_space), ("action_space", env.action_space)):
         if not _is_discrete(space):
             raise InvalidSetting(f"{name!r} must be Discrete, got {space!r}.")

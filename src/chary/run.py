@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import chary
 from chary.agents.protocol import AgentSpec
-from chary.audit import VIOLATION_TOLERANCE
+from chary.audit import violates
 from chary.errors import InvalidSetting, check_real
 from chary.mdp import RewardScale
 
@@ -19,6 +19,14 @@ __all__ = ["ChainLog", "Run", "Steps"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+
+def _freeze(value: object) -> None:
+    """Make the arrays of a result read-only: what was measured stays what it was."""
+    for each in fields(value):  # type: ignore[arg-type]
+        array = getattr(value, each.name)
+        if isinstance(array, np.ndarray):
+            array.setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,6 +102,12 @@ class Run:
     chains: ChainLog
     steps: Steps | None = None
 
+    def __post_init__(self) -> None:
+        _freeze(self)
+        _freeze(self.chains)
+        if self.steps is not None:
+            _freeze(self.steps)
+
     def violations(self, eta: float | None = None, *, against: str = "own") -> Bools:
         """Return which episodes broke a budget: z* > eta + 1e-12 in scaled units.
 
@@ -110,14 +124,14 @@ class Run:
         deficits = {"own": self.true_deficit, "frozen": self.frozen_deficit}
         if against not in deficits:
             raise InvalidSetting(f"'against' must be own or frozen, got {against!r}.")
-        return np.asarray(
-            deficits[against] / self.scale.span > budget / self.scale.span + VIOLATION_TOLERANCE
-        )
+        return np.asarray(violates(deficits[against] / self.scale.span, budget / self.scale.span))
 
     def summary(self) -> dict[str, Any]:
         """Return the run in one flat dictionary of plain numbers, the object `chary run --json` prints."""
         eta = self.spec.eta
         judged = eta is not None
+        # Only a shield prices steps: nothing was looked at where an agent without one was judged as played.
+        covered = self.spec.shielded or self.coverage == "everywhere"
         span = self.scale.span
         regret = float(self.regret.sum())
         return {
@@ -137,11 +151,6 @@ class Run:
             "mean_return": float(self.returns.mean()),
             "violations": int(self.violations().sum()) if judged else None,
             "violations_frozen": int(self.violations(against="frozen").sum()) if judged else None,
-            "violations_expected": (
-                int((self.signed_deficit / span > (eta or 0.0) / span + VIOLATION_TOLERANCE).sum())
-                if judged
-                else None
-            ),
             "max_true_deficit": float(self.true_deficit.max()),
             "mean_signed_deficit": float(self.signed_deficit.mean()),
             "max_deficit": float(self.deficit.max()),
@@ -152,9 +161,9 @@ class Run:
             "chains_abandoned": self.chains.abandoned,
             "chains_blocked": self.chains.blocked,
             "coverage": self.coverage,
-            "value_coverage_failures": int(self.value_failed.sum()),
-            "bonus_coverage_failures": int(self.bonus_failed.sum()),
-            "charge_coverage_failures": int(self.charge_failed.sum()),
+            "value_coverage_failures": int(self.value_failed.sum()) if covered else None,
+            "bonus_coverage_failures": int(self.bonus_failed.sum()) if covered else None,
+            "charge_coverage_failures": int(self.charge_failed.sum()) if covered else None,
             "largest_gap": float(self.largest_gap.max()),
             "seconds": self.seconds,
             "episodes_per_second": self.episodes / self.seconds if self.seconds > 0 else None,

@@ -59,7 +59,10 @@ class RewardScale(NamedTuple):
         Raises:
             InvalidMDP: if they are not.
         """
-        low, high = (float(v) for v in reward_range)
+        try:
+            low, high = (float(v) for v in reward_range)
+        except (TypeError, ValueError) as problem:
+            raise InvalidMDP(f"'reward_range' must be two numbers, got {reward_range!r}.") from problem
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidMDP(f"'reward_range' must be finite with low < high, got {(low, high)}.")
         return cls(low, high)
@@ -155,6 +158,11 @@ class Setting:
         H = check_integer("horizon", horizon, minimum=1, error=InvalidMDP)
         ends = terminal_mask(terminal, S)
         mask = allowed_mask(allowed, S, A, ends)
+        if scale.low != 0.0 and ends.any():
+            raise InvalidMDP(
+                f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: it would pay to "
+                "end early. Pad episodes: make terminal states absorbing with reward 0."
+            )
         pair_index, pair_start, pair_action = number_pairs(mask)
         return cls(
             n_states=S,
@@ -184,8 +192,11 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     S, A = setting.n_states, setting.n_actions
     if table.shape == (S, A):
         weights = as_floats(name, table)
+        sums = weights.sum(axis=1)[~setting.terminal]
         if (weights < 0).any():
             raise InvalidSetting(f"{name!r} must hold probabilities >= 0, got {float(weights.min())}.")
+        if not (sums > 0).all():
+            raise InvalidSetting(f"{name!r} must prefer some action in every state, got a row of zeros.")
         actions = weights.argmax(axis=1)
     elif table.shape == (S,) and np.issubdtype(table.dtype, np.integer):
         actions = table

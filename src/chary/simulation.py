@@ -24,13 +24,14 @@ from chary._loop import (
     play_block,
     warm_block,
 )
+from chary.agents import AGENTS
 from chary.agents._mixtures import UCBVI, new_mixture
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec
-from chary.audit import VALUE_CAP_TOLERANCE
-from chary.errors import InvalidMDP, InvalidSetting, check_choice, check_integer
+from chary.audit import check_value_cap
+from chary.errors import InvalidSetting, check_choice, check_integer
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import UCBVI_FAMILIES
 from chary.model.knowledge import Knowledge
@@ -93,8 +94,11 @@ def simulate(
         raise InvalidSetting(
             f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
         )
-    if not isinstance(agent, AgentSpec):
-        raise InvalidSetting(f"'agent' must be an agent's specification, got {type(agent).__name__}.")
+    if type(agent) not in AGENTS.values():
+        raise InvalidSetting(
+            f"'agent' must be one of {', '.join(spec.__name__ for spec in AGENTS.values())}, "
+            f"got {type(agent).__name__}."
+        )
     check_integer("episodes", episodes, minimum=1)
     check_integer("warmup", warmup, minimum=0)
     check_integer("seed", seed, minimum=0)
@@ -105,11 +109,7 @@ def simulate(
     prior = agent.prior_actions(mdp.setting, mdp)
     scratch = new_scratch(mdp.n_states)
     judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage))
-    if judge.v_star.max() > mdp.setting.value_cap + VALUE_CAP_TOLERANCE:
-        raise InvalidMDP(
-            f"'value_cap' must bound the optimal value, which reaches {judge.v_star.max():.12g}, "
-            f"got {mdp.setting.value_cap:.12g}. Raise it, or leave it out to use the horizon."
-        )
+    check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
     log = new_log(episodes, mdp.horizon, steps=record_steps)
     report = progress or (lambda done, total: None)
     if driver == "step":

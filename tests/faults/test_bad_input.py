@@ -1,4 +1,4 @@
-"""Every mistake of issue 2's list: one sentence with parameter, rule and value, and nothing half-written."""
+"""Every mistake a user can make: one sentence with parameter, rule and value, and nothing half-written."""
 
 from __future__ import annotations
 

@@ -20,9 +20,10 @@ from chary.audit import Truth, audit_episode, gap_bound
 from chary.envs import TabularEnv, inventory
 from chary.mdp import FiniteMDP
 from chary.model.bounds import FAMILIES
-from chary.planner import reference
+from chary.planner import reference, reference_charges
 from chary.planner.plan import TabularPlan
-from chary.planner.reference import Confidence, Side, Tally
+from chary.planner.reference import Confidence, Tally
+from chary.planner.reference_charges import Side
 from chary.randomness import generator_for, seed_for
 from chary.rollouts import Episode, rollout
 from chary.run import Run
@@ -178,7 +179,7 @@ def bonus_fails(
     mean = tally.rewards[p].sum() / reference.visits(tally, p)
     estimate = mean + gamma * reference.frequencies(tally, p) @ value[t + 1]
     side: Side = "above" if true > estimate else "below"
-    b = reference.deviation_bound(
+    b = reference_charges.deviation_bound(
         tally, confidence, p, played.v_lower[t + 1], played.v_upper[t + 1], side=side
     )
     return bool(abs(true - estimate) > b + 1e-9)

@@ -17,7 +17,7 @@ from chary.agents._mixtures import CUCBVI, EPSMIX, STEPMIX, new_mixture, switch_
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
-from chary.planner import reference
+from chary.planner import reference, reference_charges
 from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._kernels import CHARGES, EVALUATE, backward_into, explore_into, new_explorer
 from chary.planner.plan import TabularPlan
@@ -49,10 +49,10 @@ class Case(NamedTuple):
         self, kind: str, lower: Solution, upper: Solution, D: Floats, t: int, s: int, a: int
     ) -> float:
         if kind == "paper":
-            return reference.charge_paper(self.confidence, lower, upper, t, s, a)
+            return reference_charges.charge_paper(self.confidence, lower, upper, t, s, a)
         if kind == "coupled":
-            return reference.charge_coupled(self.tally, self.confidence, lower, upper, t, s, a)
-        return reference.charge_difference(self.tally, self.confidence, lower, upper, D, t, s, a)
+            return reference_charges.charge_coupled(self.tally, self.confidence, lower, upper, t, s, a)
+        return reference_charges.charge_difference(self.tally, self.confidence, lower, upper, D, t, s, a)
 
 
 class Log(NamedTuple):
@@ -178,7 +178,7 @@ def test_plans_and_charges_equal_the_reference(family: str, reward: str, seed: i
     # From here on the kernels' own numbers: a tie decided otherwise would be another baseline.
     lower = Solution(arrays.v_lower, arrays.q_lower, arrays.baseline)
     upper = Solution(arrays.v_upper, upper.Q, arrays.baseline)
-    D = reference.differences(here.tally, here.confidence, arrays.baseline, lower.V, upper.V)
+    D = reference_charges.differences(here.tally, here.confidence, arrays.baseline, lower.V, upper.V)
     close(arrays.difference, D, tolerance)
     for kind, plan in plans.items():
         np.testing.assert_array_equal(plan.arrays.baseline, arrays.baseline)
@@ -295,7 +295,7 @@ def test_radii_equal_the_reference(family: str, reward: str, seed: int) -> None:
             assert (mean - below, mean + above) == pytest.approx((low, high), rel=0, abs=ROUNDING)
 
 
-# The neighbours, section 10
+# The neighbours, section 9
 
 
 def mixed_values(here: Case, frozen: Ints, explorer: Ints, s: int) -> Floats:
@@ -311,7 +311,7 @@ def mixed_values(here: Case, frozen: Ints, explorer: Ints, s: int) -> Floats:
 
 
 def stepmix(lower: Floats, threshold: float, u: float) -> int:
-    """StepMix by the words of section 10."""
+    """StepMix by the words of section 9."""
     H = len(lower) - 1
     reaching = [h0 for h0 in range(H + 1) if lower[h0] >= threshold]
     if not reaching:
@@ -323,7 +323,7 @@ def stepmix(lower: Floats, threshold: float, u: float) -> int:
 
 
 def epsmix(lower: Floats, threshold: float, u: float) -> int:
-    """EpsMix by the words of section 10."""
+    """EpsMix by the words of section 9."""
     H = len(lower) - 1
     if lower[0] >= threshold:
         return 0

@@ -14,13 +14,11 @@ from chary.mdp import FiniteMDP, KnownReward
 from chary.model.bounds import Bounds
 from chary.planner.reference import (
     Confidence,
-    Side,
     Tally,
     backup,
     backward,
     bf_bonus,
     declared_reward,
-    deviation_bound,
     exact,
     frequencies,
     hoeffding_bonus,
@@ -35,6 +33,7 @@ from chary.planner.reference import (
     step_variance,
     visits,
 )
+from chary.planner.reference_charges import Side, deviation_bound
 
 Floats = NDArray[np.float64]
 

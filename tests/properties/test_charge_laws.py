@@ -20,15 +20,9 @@ from chary.mdp import FiniteMDP
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.planner.reference import (
     Confidence,
-    Side,
     Solution,
     Tally,
     backward,
-    charge_coupled,
-    charge_difference,
-    charge_paper,
-    deviation_bound,
-    differences,
     exact,
     kl_budget,
     kl_reward_interval,
@@ -36,6 +30,14 @@ from chary.planner.reference import (
     l1_reward_radius,
     reward_mean,
     visits,
+)
+from chary.planner.reference_charges import (
+    Side,
+    charge_coupled,
+    charge_difference,
+    charge_paper,
+    deviation_bound,
+    differences,
 )
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""DESIGN, "Limits as laws", on whole runs: any small MDP, any options, the compiled driver."""
+"""Limits as laws, on whole runs: any small MDP, any options, the compiled driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of a chain is its explorer's, ALGORITHM.md section 4: chi-square tests over independent runs.
+"""The law of a chain is its explorer's, docs/algorithm.md section 4: chi-square tests over independent runs.
 
 The problem has two states, of which the better one is worth going to early (action 1) but not at the
 last step (action 0), so that an explorer depends on its clock. Lower bounds are clipped at 0 throughout,

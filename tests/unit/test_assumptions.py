@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chary import assumptions
 from chary.assumptions import (
     FAILS,
     HOLDS,
     UNDECIDED,
     DiameterWitness,
+    _diameter,
+    _gaps,
     check_assumptions,
     check_diameter,
     check_gaps,
@@ -200,8 +201,8 @@ def test_the_bound_for_many_states_is_attained_and_at_least_all_other_states(see
     mdp = random_mdp(seed, states=4)
     exact = check_diameter(mdp)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assumptions, "EXACT_STATES", 1)
-        patch.setattr(assumptions, "GRAPH_WORK", 1)
+        patch.setattr(_diameter, "EXACT_STATES", 1)
+        patch.setattr(_diameter, "GRAPH_WORK", 1)
         rough = check_diameter(mdp)
     if math.isinf(rough.lower):
         assert math.isinf(exact.lower)
@@ -237,10 +238,10 @@ def test_gaps_outside_the_bounds_are_decided(bound: float, status: str) -> None:
 
 
 def test_without_transport_plans_the_box_bounds_the_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assumptions, "REFINE_ENTRIES", 0)
+    monkeypatch.setattr(_gaps, "REFINE_ENTRIES", 0)
     report = check_gaps(crossroads(), 0.15)
     assert report.upper == pytest.approx(0.4, abs=1e-12)
-    monkeypatch.setattr(assumptions, "CHUNK_ENTRIES", 1)
+    monkeypatch.setattr(_gaps, "CHUNK_ENTRIES", 1)
     assert check_gaps(crossroads(), 0.15).upper == report.upper
 
 
@@ -254,7 +255,7 @@ def test_bounds_enclose_brute_force_over_all_policies(seed: int, horizon: int, r
     mdp = random_mdp(seed, horizon=horizon)
     with pytest.MonkeyPatch.context() as patch:
         if not refine:
-            patch.setattr(assumptions, "REFINE_ENTRIES", 0)
+            patch.setattr(_gaps, "REFINE_ENTRIES", 0)
         report = check_gaps(mdp, 0.5, rng=np.random.default_rng(seed))
     exact = largest_gap_by_brute_force(mdp)
     assert report.lower - 1e-12 <= exact <= report.upper + 1e-12

@@ -15,17 +15,19 @@ from chary.planner.reference import (
     Tally,
     backup,
     backward,
+    exact,
+    frequencies,
+    hoeffding_bonus,
+    l1_radius,
+    visits,
+)
+from chary.planner.reference_charges import (
     charge_coupled,
     charge_difference,
     charge_paper,
     deviation_bound,
     differences,
-    exact,
-    frequencies,
-    hoeffding_bonus,
-    l1_radius,
     transport_cost,
-    visits,
 )
 
 

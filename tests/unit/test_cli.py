@@ -27,7 +27,7 @@ from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.presets import NAMES, parse, preset
 from chary.store import ResultFolder
 
-# What issue 2 promises of `chary run --json`.
+# What `chary run --json` prints at least.
 PROMISED = (
     "problem agent rule charge pool clock data bonus bonus_scale standing eta delta episodes warmup seed "
     "regret violations max_true_deficit max_deficit exploring_steps chains_started chains_finished "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from chary.agents.chary_ucbvi import CharyUCBVI
@@ -43,7 +44,7 @@ def make_agent(name: str, **options: Any) -> AgentSpec:
         0.2
     """
     spec = AGENTS[check_choice("agent", name, AGENTS)]
-    known = spec.__dataclass_fields__
+    known = [field.name for field in fields(spec)]
     for option, value in options.items():
         if option not in known:
             raise InvalidSetting(

@@ -1,6 +1,6 @@
 """How the agents without a shield choose: the frozen baseline up to some step, the explorer from there on.
 
-Section 10: UCBVI switches at step 0, the frozen baseline at step H, CUCBVI and EpsMix at either, StepMix
+Section 9: UCBVI switches at step 0, the frozen baseline at step H, CUCBVI and EpsMix at either, StepMix
 anywhere. Both drivers call these kernels.
 """
 

@@ -18,6 +18,8 @@ DATA = ("all", "meta")
 
 # A table of value differences has H * S^2 entries and is remade before every episode.
 MAX_DIFFERENCE_STATES = 128
+# The explorers of all open chains are kept, in 16 bits an action.
+MAX_ACTIONS = 2**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,6 +68,8 @@ class CharyUCBVI(AgentSpec):
         check_choice("clock", self.clock, CLOCKS)
         check_choice("data", self.data, DATA)
         check_integer("pool", self.pool, minimum=1)
+        if not isinstance(self.chains, bool):
+            raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
         if self.patience is not None:
             check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
         if not self.chains and self.after_refusal == "pause":
@@ -76,6 +80,8 @@ class CharyUCBVI(AgentSpec):
 
     def check_problem(self, setting: Setting) -> None:
         """Raise InvalidSetting if these options cannot work on a problem of this size."""
+        if setting.n_actions > MAX_ACTIONS:
+            raise InvalidSetting(f"'n_actions' must be at most {MAX_ACTIONS}, got {setting.n_actions}.")
         if self.charge == "difference" and setting.n_states > MAX_DIFFERENCE_STATES:
             raise InvalidSetting(
                 f"'charge' can be 'difference' up to {MAX_DIFFERENCE_STATES} states, got {setting.n_states}. "

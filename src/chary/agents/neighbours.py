@@ -1,4 +1,4 @@
-"""The algorithms chary is compared with, section 10: all share its counts, planner and rollouts."""
+"""The algorithms chary is compared with, section 9: all share its counts, planner and rollouts."""
 
 from __future__ import annotations
 

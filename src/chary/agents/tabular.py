@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._mixtures import Mixture, new_mixture, switch_step, uniform_pair
+from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec, Transition
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, OutOfOrder, check_integer
-from chary.mdp import Setting
+from chary.mdp import Setting, as_policy
 from chary.model.bounds import UCBVI_FAMILIES
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import new_scratch
@@ -29,6 +29,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 REWARD_TOLERANCE = 1e-9
+NEEDS_CHANCE = ("stepmix", "epsmix", "random")
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class TabularAgent:
             beyond it.
         warmup: How many warm-up episodes `warm_start` will be given, for bonus `l1`.
         generator: The source of the agent's own randomness: one row of H + 1 uniforms an episode.
-        prior: (S,) actions that decide the baseline's ties, -1 for none.
+        prior: A policy that decides the baseline's ties, in place of the specification's.
         oracle_value: (S,) true values of the frozen baseline, for agents told by an oracle.
 
     Example:
@@ -78,18 +79,32 @@ class TabularAgent:
         max_episodes: int | None = None,
         warmup: int = 0,
         generator: np.random.Generator | None = None,
-        prior: Ints | None = None,
+        prior: ArrayLike | None = None,
         oracle_value: Floats | None = None,
     ) -> None:
+        if not isinstance(spec, AgentSpec):
+            raise InvalidSetting(f"'spec' must be an agent's specification, got {type(spec).__name__}.")
         if isinstance(spec, CharyUCBVI):
             spec.check_problem(setting)
+        if spec.reward == "known" and setting.known is None:
+            raise InvalidSetting(
+                "'reward' can be 'known' only where the setting declares a reward function, got one without. "
+                "Use FiniteMDP.told('known'), or reward='estimated'."
+            )
+        if generator is None and spec.name in NEEDS_CHANCE:
+            raise InvalidSetting(
+                f"'generator' must be given with agent {spec.name!r}, which tosses coins, got None."
+            )
+        if spec.reward == "estimated" and setting.known is not None:
+            setting = replace(setting, known=None)
         self.spec = spec
         self.setting = setting
         self.episodes_begun = 0
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
         )
-        total = None if max_episodes is None else max_episodes + check_integer("warmup", warmup, minimum=0)
+        check_integer("warmup", warmup, minimum=0)
+        total = None if max_episodes is None else max_episodes + warmup
         self._knowledge = Knowledge.empty(
             setting, spec.bounds, episodes=self._max_episodes, total_episodes=total
         )
@@ -98,7 +113,8 @@ class TabularAgent:
             self._separate = Knowledge.empty(
                 setting, spec.bounds, episodes=self._max_episodes, total_episodes=total
             )
-        self._prior = spec.prior_actions(setting) if prior is None else np.asarray(prior)
+        self._prior = spec.prior_actions(setting) if prior is None else as_policy("prior", prior, setting)
+        self._warmup = warmup
         self._oracle_value = oracle_value
         self._generator = generator
         self._scratch = new_scratch(setting.n_states)
@@ -162,11 +178,17 @@ class TabularAgent:
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
         checked = [[self._checked(step) for step in episode] for episode in episodes]
+        most = self._warmup * self.setting.horizon
+        if self.spec.bonus == "l1" and sum(len(episode) for episode in checked) > most:
+            raise InvalidSetting(
+                f"'warmup' must cover all that is learnt before with bonus 'l1', got {self._warmup} episodes "
+                f"of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no number."
+            )
         for episode in checked:
             self._learn(self._knowledge, episode)
             if self._separate is not None:
                 self._learn(self._separate, episode)
-        self._plan = None
+        self._plan = self._frozen = None
 
     def begin(self, episode: int, state: int) -> None:
         """Open an episode that starts in `state`.
@@ -203,7 +225,12 @@ class TabularAgent:
                     eta=(self.spec.eta or 0.0) / self.setting.scale.span,
                     oracle_value=self._oracle_value,
                 )
-            opened.explorer = optimistic_policy(self.setting, self._knowledge, self._ceiling)
+            # The frozen baseline has no use for an optimistic plan.
+            opened.explorer = (
+                frozen
+                if self.spec.kind == FROZEN
+                else optimistic_policy(self.setting, self._knowledge, self._ceiling)
+            )
             opened.switch = switch_step(
                 self._mixture,
                 self._knowledge.rows,
@@ -326,6 +353,8 @@ class TabularAgent:
 
     def _checked(self, transition: Transition) -> Transition:
         """Return the transition with a scaled reward, once it agrees with the setting."""
+        if not isinstance(transition, Transition):
+            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
         s, x = self._state("state", transition.state), self._state("next_state", transition.next_state)
         a = check_integer("action", transition.action, minimum=0, error=InvalidAction)
         if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
@@ -341,11 +370,28 @@ class TabularAgent:
                 "Declare the scale of your rewards in the setting."
             )
         self._check_declared(int(self.setting.pair_index[s, a]), x, reward)
-        if self.setting.terminal[x] and not transition.terminated:
-            raise InvalidData(
-                f"'terminated' must be true where state {x} is terminal, got {transition.terminated!r}."
-            )
+        self._check_ending(s, x, bool(transition.terminated))
         return Transition(s, a, min(max(reward, 0.0), 1.0), x, bool(transition.terminated))
+
+    def _check_ending(self, s: int, x: int, terminated: bool) -> None:
+        """Raise InvalidData where a state ends episodes at one time and not at another."""
+        ends = self._knowledge.radii.terminal
+        if ends[s] or (ends[x] and not terminated):
+            raise InvalidData(
+                f"'terminated' must be true whenever a terminal state is reached, got a step "
+                f"{'from' if ends[s] else 'to'} state {s if ends[s] else x} that goes on. "
+                "Give endings a state of their own."
+            )
+        if terminated and self._knowledge.rows.visits[x] > 0:
+            raise InvalidData(
+                f"'terminated' must be false where a state was left before, got true in state {x}. "
+                "Give endings a state of their own."
+            )
+        if terminated and self.setting.scale.low != 0.0:
+            raise InvalidData(
+                f"'terminated' must be false where rewards have an offset, got true with rewards from "
+                f"{self.setting.scale.low:g}: ending early would pay. Pad episodes with reward 0."
+            )
 
     def _check_declared(self, pair: int, x: int, reward: float) -> None:
         """Raise InvalidData where an observed reward contradicts the declared one: the bounds rely on it."""

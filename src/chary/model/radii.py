@@ -153,9 +153,9 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
     mean = rows.reward_total[p] / n
     n_states = len(rows.visits)
     if radii.family == HOEFFDING:
-        radii.width[p] = (
-            radii.scale * 4.0 * radii.vmax[0] * math.sqrt(n_states * radii.log_term / max(1.0, n))
-        )
+        # At least 1: rewards in [0, 1] fluctuate by 1 even where values are capped below it.
+        largest = max(1.0, radii.vmax[0])
+        radii.width[p] = radii.scale * 4.0 * largest * math.sqrt(n_states * radii.log_term / max(1.0, n))
     elif radii.family == CH:
         radii.width[p] = radii.scale * 7.0 * radii.horizon * radii.log_term / math.sqrt(n)
     elif radii.family == BERNSTEIN:

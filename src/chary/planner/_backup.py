@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import inner
-from chary.model.radii import BERNSTEIN, BF, CH, EXACT, HOEFFDING, KL, L1, Radii
+from chary.model.radii import BERNSTEIN, BF, CH, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows, find_place
 
 __all__ = [
@@ -350,8 +350,6 @@ def deviation(
 
     `side` > 0 bounds truth - estimate, `side` < 0 estimate - truth.
     """
-    if radii.family == EXACT:
-        return 0.0
     if radii.family == HOEFFDING or radii.family == CH:
         return radii.width[p]
     if radii.family == BERNSTEIN or radii.family == BF:

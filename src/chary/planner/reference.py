@@ -1,7 +1,7 @@
-"""The planner and the charges in plain NumPy: slow, one function a formula, the oracle of the kernels.
+"""The planner in plain NumPy: slow, one function a formula, the oracle of the kernels.
 
-The formulas are those of docs/algorithm.md: section 5 (bounds and planning), section 3 (charges) and
-section 10 (UCBVI's own bonuses). Successors are summed in ascending order, as section 5 asks.
+The formulas are those of docs/algorithm.md: section 5 (bounds and planning) and section 9 (UCBVI's own
+bonuses); the charges are in `reference_charges`. Successors are summed in ascending order, as section 5 asks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,7 @@ __all__ = [
     "bernstein_bonus",
     "bf_bonus",
     "ch_bonus",
-    "charge_coupled",
-    "charge_difference",
-    "charge_paper",
     "declared_reward",
-    "deviation_bound",
-    "differences",
     "exact",
     "frequencies",
     "hoeffding_bonus",
@@ -44,16 +39,16 @@ __all__ = [
     "mixture_regret",
     "reachable",
     "reward_mean",
-    "row_uncertainty",
+    "shift_reward",
     "step_variance",
-    "transport_cost",
+    "total",
+    "value_deviation",
     "visits",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Side = Literal["above", "below"]
 
 # exp(700) is the last power of e that float64 holds; beyond it the dual optimum is an end point.
 LOG_RANGE = 700.0
@@ -100,9 +95,18 @@ class Confidence:
         return float(self.setting.value_bounds[0])
 
 
+def total(terms: Iterable[float]) -> float:
+    """Return the sum of the terms, in their order."""
+    # One by one from the left: np.sum adds in pairs and Python's sum compensates (3.12).
+    result = 0.0
+    for term in terms:
+        result += float(term)
+    return result
+
+
 def visits(tally: Tally, p: int) -> float:
     """Return N(s, a) of pair `p`."""
-    return _total(tally.counts[p])
+    return total(tally.counts[p])
 
 
 def frequencies(tally: Tally, p: int) -> Floats:
@@ -124,6 +128,13 @@ def declared_reward(setting: Setting, p: int, sign: int) -> Floats:
     return reward
 
 
+def shift_reward(confidence: Confidence, p: int, sign: int) -> Floats:
+    """Return the rewards that move with transition mass, (S,): the declared ones, or none."""
+    if confidence.setting.known is None:
+        return np.zeros(confidence.setting.n_states)
+    return declared_reward(confidence.setting, p, sign)
+
+
 def reward_mean(tally: Tally, confidence: Confidence, p: int, sign: int) -> float:
     """Return Rh(s, a) of a visited pair: the mean observed reward, or the declared one under Ph."""
     return _reward_sum(tally, confidence, p, sign) / visits(tally, p)
@@ -136,9 +147,11 @@ def reachable(tally: Tally, confidence: Confidence, p: int) -> Bools:
 
 
 def hoeffding_bonus(confidence: Confidence, n: float) -> float:
-    """Return scale * 4 vmax_0 sqrt(S L / max(1, N)), section 5."""
+    """Return scale * 4 max(1, vmax_0) sqrt(S L / max(1, N)), section 5."""
     S, L = confidence.setting.n_states, confidence.log_term
-    return confidence.bounds.scale * 4 * confidence.value_bound * math.sqrt(S * L / max(1.0, n))
+    # Values may be capped below 1, but a reward in [0, 1] fluctuates by 1 all the same.
+    width = max(1.0, confidence.value_bound)
+    return confidence.bounds.scale * 4 * width * math.sqrt(S * L / max(1.0, n))
 
 
 def step_variance(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
@@ -148,14 +161,20 @@ def step_variance(tally: Tally, confidence: Confidence, p: int, value: Floats, s
     counts = tally.counts[p][seen]
     if confidence.setting.known is None:
         rewards = tally.rewards[p][seen]
-        within = float(tally.squares[p]) - _total(rewards**2 / counts)
+        within = float(tally.squares[p]) - total(rewards**2 / counts)
     else:
         rewards = counts * declared_reward(confidence.setting, p, sign)[seen]
         within = 0.0
     # Around the mean: the difference of two second moments would leave 1e-8 of rounding in the root.
     worth = rewards / counts + gamma * value[seen]
-    mean = _total(counts * worth) / n
-    return (max(0.0, within) + _total(counts * (worth - mean) ** 2)) / n
+    mean = total(counts * worth) / n
+    return (max(0.0, within) + total(counts * (worth - mean) ** 2)) / n
+
+
+def value_deviation(frequency: Floats, value: Floats) -> float:
+    """Return sd_Ph(V')."""
+    mean = total(frequency * value)
+    return math.sqrt(total(frequency * (value - mean) ** 2))
 
 
 def bernstein_bonus(confidence: Confidence, n: float, deviation: float) -> float:
@@ -166,12 +185,12 @@ def bernstein_bonus(confidence: Confidence, n: float, deviation: float) -> float
 
 
 def ch_bonus(confidence: Confidence, n: float) -> float:
-    """Return scale * 7 H L / sqrt(N), UCBVI-CH; section 10."""
+    """Return scale * 7 H L / sqrt(N), UCBVI-CH; section 9."""
     return confidence.bounds.scale * 7 * confidence.setting.horizon * confidence.log_term / math.sqrt(n)
 
 
 def bf_bonus(tally: Tally, confidence: Confidence, p: int, deviation: float) -> float:
-    """Return UCBVI-BF's bonus with sd(V') = `deviation`, section 10.
+    """Return UCBVI-BF's bonus with sd(V') = `deviation`, section 9.
 
     scale * (sqrt(8 L / N) sd + 14 H L / (3 N)
     + sqrt(8 sum_y Ph(y) min(100^2 H^3 S^2 A L^2 / N'(y), H^2) / N)), where N'(y) are the visits of y; a
@@ -182,7 +201,7 @@ def bf_bonus(tally: Tally, confidence: Confidence, p: int, deviation: float) -> 
     spread = 0.0
     for y in np.flatnonzero((tally.counts[p] > 0) & ~setting.terminal):
         pairs = range(int(setting.pair_start[y]), int(setting.pair_start[y + 1]))
-        seen = max(1.0, _total(visits(tally, q) for q in pairs))
+        seen = max(1.0, total(visits(tally, q) for q in pairs))
         spread += tally.counts[p, y] / n * min(100**2 * H**3 * S**2 * A * L**2 / seen, H**2)
     first = math.sqrt(8 * L / n) * deviation
     return float(confidence.bounds.scale * (first + 14 * H * L / (3 * n) + math.sqrt(8 * spread / n)))
@@ -211,10 +230,10 @@ def mixture_regret(counts: Iterable[float], K: int) -> float:
     all K symbols. `counts` may leave unobserved symbols out, and need not be whole.
     """
     seen = [float(n_x) for n_x in counts if n_x > 0]
-    n = _total(seen)
-    likelihood = _total(n_x * math.log(n_x / n) for n_x in seen)
+    n = total(seen)
+    likelihood = total(n_x * math.log(n_x / n) for n_x in seen)
     mixture = math.lgamma(K / 2) - math.lgamma(n + K / 2)
-    mixture += _total(math.lgamma(n_x + 0.5) - math.lgamma(0.5) for n_x in seen)
+    mixture += total(math.lgamma(n_x + 0.5) - math.lgamma(0.5) for n_x in seen)
     return likelihood - mixture
 
 
@@ -234,7 +253,7 @@ def kl_reward_interval(tally: Tally, confidence: Confidence, p: int) -> tuple[fl
     mixture is a supermartingale for any reward in [0, 1], not for coins alone.
     """
     n = visits(tally, p)
-    rsum = min(max(_total(tally.rewards[p]), 0.0), n)
+    rsum = min(max(total(tally.rewards[p]), 0.0), n)
     budget = (_kl_union(confidence) + mixture_regret((rsum, n - rsum), 2)) / n
     mean = rsum / n
     # min: rounding of 1 - mean must not lift the lower end above the mean.
@@ -255,7 +274,7 @@ def l1_maximum(frequency: Floats, value: Floats, reach: Bools, radius: float) ->
             moved = min(left, float(q[y]))
             q[y] -= moved
             left -= moved
-    return _total(q * value)
+    return total(q * value)
 
 
 def kl_maximum(counts: Floats, value: Floats, reach: Bools, budget: float) -> float:
@@ -267,7 +286,7 @@ def kl_maximum(counts: Floats, value: Floats, reach: Bools, budget: float) -> fl
     below budget / n even at nu = its worth, it takes the rest of the mass.
     """
     observed = counts > 0
-    n = _total(counts)
+    n = total(counts)
     frequency, seen = counts[observed] / n, value[observed]
     top = float(value[reach].max())
     span = top - float(seen.min())
@@ -279,20 +298,20 @@ def kl_maximum(counts: Floats, value: Floats, reach: Bools, budget: float) -> fl
     def excess(slack: float) -> float:
         ratio = distance / slack
         if ratio.max() < 1:
-            shrunk = math.log1p(-_total(frequency * ratio / (1 + ratio)))
+            shrunk = math.log1p(-total(frequency * ratio / (1 + ratio)))
         else:
-            shrunk = math.log(_total(frequency / (1 + ratio)))
-        return _total(frequency * np.log1p(ratio)) + shrunk - limit
+            shrunk = math.log(total(frequency / (1 + ratio)))
+        return total(frequency * np.log1p(ratio)) + shrunk - limit
 
     if distance.min() > 0:
-        logs = _total(frequency * np.log(distance))
-        if logs + math.log(_total(frequency / distance)) <= limit:
+        logs = total(frequency * np.log(distance))
+        if logs + math.log(total(frequency / distance)) <= limit:
             return top - span * math.exp(logs - limit)
     if excess(math.exp(-LOG_RANGE)) <= 0:
         return top
     slack = math.exp(_root(lambda log_slack: excess(math.exp(log_slack)), -LOG_RANGE, LOG_RANGE))
     weight = frequency / (distance + slack)
-    return top - span * _total(weight * distance) / _total(weight)
+    return top - span * total(weight * distance) / total(weight)
 
 
 def backup(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
@@ -311,9 +330,9 @@ def backup(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: in
     elif family == "ch":
         bonus = ch_bonus(confidence, n)
     else:
-        bonus = bf_bonus(tally, confidence, p, _deviation(frequencies(tally, p), value))
+        bonus = bf_bonus(tally, confidence, p, value_deviation(frequencies(tally, p), value))
     reward = _reward_sum(tally, confidence, p, sign)
-    return (reward + setting.discount * _total(tally.counts[p] * value)) / n + sign * bonus
+    return (reward + setting.discount * total(tally.counts[p] * value)) / n + sign * bonus
 
 
 def backward(
@@ -336,7 +355,7 @@ def backward(
         sign: -1 or +1.
         policy: (H, S) actions to evaluate; None to optimise.
         prior: (S,) actions that win ties of the lower optimum; otherwise the lowest index does.
-        ceiling: (H, P) values that Q must not exceed: UCBVI's previous Q, section 10.
+        ceiling: (H, P) values that Q must not exceed: UCBVI's previous Q, section 9.
     """
     setting = confidence.setting
     bounds = setting.value_bounds
@@ -360,238 +379,16 @@ def exact(mdp: FiniteMDP, policy: Ints | None = None) -> Solution:
         for p in range(setting.n_pairs):
             row = slice(mdp.row_start[p], mdp.row_start[p + 1])
             earned = mdp.reward[row] + setting.discount * following[mdp.successor[row]]
-            Q[p] = _total(mdp.probability[row] * earned)
+            Q[p] = total(mdp.probability[row] * earned)
         return Q
 
     return _induce(setting, action_values, policy, None)
 
 
-def deviation_bound(
-    tally: Tally, confidence: Confidence, p: int, v_lower: Floats, v_upper: Floats, *, side: Side
-) -> float:
-    """Return b(s, a) of section 3, infinite for an unvisited pair.
-
-    It bounds by how much the true backup of *any* V with v_lower <= V <= v_upper, both (S,), exceeds
-    (`above`) or falls short of (`below`) the empirical one, Rh + gamma Ph.V.
-    """
-    n, family, gamma = visits(tally, p), confidence.bounds.family, confidence.setting.discount
-    if n == 0:
-        return math.inf
-    if family == "hoeffding":
-        return hoeffding_bonus(confidence, n)
-    if family == "ch":
-        return ch_bonus(confidence, n)
-    sign = _sign(side)
-    frequency = frequencies(tally, p)
-    width = math.sqrt(_total(frequency * (v_upper - v_lower) ** 2))
-    if family == "bernstein":
-        step = math.sqrt(step_variance(tally, confidence, p, v_upper, sign))
-        return bernstein_bonus(confidence, n, step + gamma * width)
-    if family == "bf":
-        return bf_bonus(tally, confidence, p, _deviation(frequency, v_upper) + width)
-    reward = _shift_reward(confidence, p, sign)
-    gained, lost = (v_upper, v_lower) if sign > 0 else (-v_lower, -v_upper)
-    price = (sign * reward + gamma * gained)[:, None] - (sign * reward + gamma * lost)[None, :]
-    return _reward_radius(tally, confidence, p, side) + _shift_cost(tally, confidence, p, price)
-
-
-def charge_paper(confidence: Confidence, lower: Solution, upper: Solution, t: int, s: int, a: int) -> float:
-    """Return max(V_hi_t(s) - Q_lo_t(s, a), 0), eq. (4).
-
-    `lower` and `upper` are the bounds of one baseline, `lower.policy`.
-    """
-    p = confidence.setting.pair_index[s, a]
-    return max(float(upper.V[t, s] - lower.Q[t, p]), 0.0)
-
-
-def charge_coupled(
-    tally: Tally, confidence: Confidence, lower: Solution, upper: Solution, t: int, s: int, a: int
-) -> float:
-    """Return the coupled charge of section 3, 0 for the baseline's own action, never above eq. (4).
-
-    max(0, min(paper, Rh(s,a1) - Rh(s,a) + gamma sum_x [w+ V_hi(x) - w- V_lo(x)] + b(s,a1) + b(s,a))) with
-    a1 = pi_bar_t(s), w = Ph(.|s,a1) - Ph(.|s,a), V at t + 1. An unvisited pair is charged eq. (4).
-    """
-    setting = confidence.setting
-    baseline = int(lower.policy[t, s])
-    if a == baseline:
-        return 0.0
-    paper = charge_paper(confidence, lower, upper, t, s, a)
-    p, q = int(setting.pair_index[s, baseline]), int(setting.pair_index[s, a])
-    if visits(tally, p) == 0 or visits(tally, q) == 0:
-        return paper
-    v_lower, v_upper = lower.V[t + 1], upper.V[t + 1]
-    w = frequencies(tally, p) - frequencies(tally, q)
-    coupled = (
-        reward_mean(tally, confidence, p, +1)
-        - reward_mean(tally, confidence, q, -1)
-        + setting.discount * _total(np.where(w > 0, w * v_upper, w * v_lower))
-        + deviation_bound(tally, confidence, p, v_lower, v_upper, side="above")
-        + deviation_bound(tally, confidence, q, v_lower, v_upper, side="below")
-    )
-    return max(0.0, min(paper, coupled))
-
-
-def charge_difference(
-    tally: Tally,
-    confidence: Confidence,
-    lower: Solution,
-    upper: Solution,
-    D: Floats,
-    t: int,
-    s: int,
-    a: int,
-) -> float:
-    """Return the difference charge of section 3, 0 for the baseline's own action.
-
-    It is never above the coupled one. `D` is what `differences` returns for the same baseline, (H + 1, S, S).
-    """
-    setting = confidence.setting
-    baseline = int(lower.policy[t, s])
-    if a == baseline:
-        return 0.0
-    coupled = charge_coupled(tally, confidence, lower, upper, t, s, a)
-    p, q = int(setting.pair_index[s, baseline]), int(setting.pair_index[s, a])
-    if visits(tally, p) == 0 or visits(tally, q) == 0:
-        return coupled
-    return max(
-        0.0, min(coupled, _pair_difference(tally, confidence, p, q, D[t + 1], lower.V[t + 1], upper.V[t + 1]))
-    )
-
-
-def differences(
-    tally: Tally, confidence: Confidence, policy: Ints, v_lower: Floats, v_upper: Floats
-) -> Floats:
-    """Return D_t(x, y) >= V_t(x) - V_t(y) for the values V of `policy`, (H + 1, S, S); section 3.
-
-    D_t(x, y) = min(V_hi(x) - V_lo(y), the difference of the two rows' backups at D_{t+1}), 0 on the
-    diagonal; a terminal state or an unvisited row leaves the first term alone. `v_lower` and
-    `v_upper` are (H + 1, S).
-    """
-    setting = confidence.setting
-    H, S = setting.horizon, setting.n_states
-    D = np.zeros((H + 1, S, S))
-    for t in reversed(range(H)):
-        for x in range(S):
-            for y in range(S):
-                if x == y:
-                    continue
-                D[t, x, y] = v_upper[t, x] - v_lower[t, y]
-                if setting.terminal[x] or setting.terminal[y]:
-                    continue
-                p, q = (int(setting.pair_index[z, policy[t, z]]) for z in (x, y))
-                if visits(tally, p) > 0 and visits(tally, q) > 0:
-                    rows = _pair_difference(tally, confidence, p, q, D[t + 1], v_lower[t + 1], v_upper[t + 1])
-                    D[t, x, y] = min(D[t, x, y], rows)
-    return D
-
-
-def transport_cost(first: Floats, second: Floats, D: Floats, order: Floats) -> float:
-    """Return T(Ph_x, Ph_y; D) of section 3: an upper bound on (Ph_x - Ph_y).V when V(i) - V(j) <= D(i, j).
-
-    Shared mass stays where it is; what `first` has more is matched to what `second` has more, both
-    taken by `order` descending (ties: the lower index first), north-west corner.
-    """
-    ranked = np.argsort(-order, kind="stable")
-    surplus, deficit = np.maximum(first - second, 0.0), np.maximum(second - first, 0.0)
-    givers = [int(i) for i in ranked if surplus[i] > 0]
-    takers = [int(j) for j in ranked if deficit[j] > 0]
-    cost, g, k = 0.0, 0, 0
-    while g < len(givers) and k < len(takers):
-        i, j = givers[g], takers[k]
-        mass = min(surplus[i], deficit[j])
-        cost += mass * D[i, j]
-        surplus[i] -= mass
-        deficit[j] -= mass
-        # A remainder of rounding is no mass: whichever side is spent moves on, both if both are.
-        g, k = g + int(surplus[i] <= 0), k + int(deficit[j] <= 0)
-    return float(cost)
-
-
-def row_uncertainty(
-    tally: Tally, confidence: Confidence, p: int, D: Floats, v_lower: Floats, v_upper: Floats, *, side: Side
-) -> float:
-    """Return c_r + gamma dev+ (`above`) or c_r + gamma dev- (`below`) of section 3, at prices D_{t+1}.
-
-    Mass moved from y to z is worth V(z) - V(y) <= D(z, y) above, and V(y) - V(z) <= D(y, z) below;
-    known rewards move with it. Where the family has no ball, the row's `deviation_bound` stands for
-    both terms.
-    """
-    if confidence.bounds.family not in ("l1", "kl"):
-        return deviation_bound(tally, confidence, p, v_lower, v_upper, side=side)
-    sign = _sign(side)
-    reward = sign * _shift_reward(confidence, p, sign)
-    price = reward[:, None] - reward[None, :] + confidence.setting.discount * (D if sign > 0 else D.T)
-    return _reward_radius(tally, confidence, p, side) + _shift_cost(tally, confidence, p, price)
-
-
-def _pair_difference(
-    tally: Tally, confidence: Confidence, p: int, q: int, D: Floats, v_lower: Floats, v_upper: Floats
-) -> float:
-    """Bound the backup of pair p minus that of pair q at the same V_{t+1}; section 3, `difference`."""
-    moved = transport_cost(frequencies(tally, p), frequencies(tally, q), D, v_lower)
-    return (
-        reward_mean(tally, confidence, p, +1)
-        - reward_mean(tally, confidence, q, -1)
-        + confidence.setting.discount * moved
-        + row_uncertainty(tally, confidence, p, D, v_lower, v_upper, side="above")
-        + row_uncertainty(tally, confidence, q, D, v_lower, v_upper, side="below")
-    )
-
-
-def _shift_cost(tally: Tally, confidence: Confidence, p: int, price: Floats) -> float:
-    """Return the most that moving eps/2 of the row's mass can cost; `price[z, y]`: from y to z, per unit.
-
-    One receiver suffices: two could be merged into the dearer, since neither gives. Only positive
-    prices count.
-    """
-    frequency = frequencies(tally, p)
-    radius = _ball_radius(tally, confidence, p)
-    worst = 0.0
-    for z in np.flatnonzero(reachable(tally, confidence, p)):
-        left, cost = min(radius / 2, 1.0 - float(frequency[z])), 0.0
-        for y in sorted(np.flatnonzero(frequency), key=lambda y, z=z: -price[z, y]):  # type: ignore[misc]
-            if y == z:
-                continue
-            if left <= 0 or price[z, y] <= 0:
-                break
-            moved = min(left, float(frequency[y]))
-            cost += moved * float(price[z, y])
-            left -= moved
-        worst = max(worst, cost)
-    return worst
-
-
-def _ball_radius(tally: Tally, confidence: Confidence, p: int) -> float:
-    """Return eps of the row, for `kl` through Pinsker: min(2, sqrt(2 beta / n)); section 3."""
-    n = visits(tally, p)
-    if confidence.bounds.family == "l1":
-        return l1_radius(confidence, p, n)
-    return min(2.0, math.sqrt(2 * kl_budget(tally, confidence, p) / n))
-
-
-def _reward_radius(tally: Tally, confidence: Confidence, p: int, side: Side) -> float:
-    """Return by how much the true mean reward may be above or below Rh; 0 where rewards are known."""
-    if confidence.setting.known is not None:
-        return 0.0
-    if confidence.bounds.family == "l1":
-        return l1_reward_radius(confidence, visits(tally, p))
-    mean = reward_mean(tally, confidence, p, _sign(side))
-    low, high = kl_reward_interval(tally, confidence, p)
-    return high - mean if side == "above" else mean - low
-
-
-def _shift_reward(confidence: Confidence, p: int, sign: int) -> Floats:
-    """Return the rewards that move with transition mass, (S,): the declared ones, or none."""
-    if confidence.setting.known is None:
-        return np.zeros(confidence.setting.n_states)
-    return declared_reward(confidence.setting, p, sign)
-
-
 def _robust_backup(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
     """Return the best (+1) or worst (-1) backup over the rewards and rows that `l1` or `kl` allow."""
     setting, n = confidence.setting, visits(tally, p)
-    worth = sign * (_shift_reward(confidence, p, sign) + setting.discount * value)
+    worth = sign * (shift_reward(confidence, p, sign) + setting.discount * value)
     reach = reachable(tally, confidence, p)
     if confidence.bounds.family == "l1":
         extreme = l1_maximum(frequencies(tally, p), worth, reach, l1_radius(confidence, p, n))
@@ -632,19 +429,13 @@ def _induce(
 
 def _reward_sum(tally: Tally, confidence: Confidence, p: int, sign: int) -> float:
     if confidence.setting.known is None:
-        return _total(tally.rewards[p])
-    return _total(tally.counts[p] * declared_reward(confidence.setting, p, sign))
+        return total(tally.rewards[p])
+    return total(tally.counts[p] * declared_reward(confidence.setting, p, sign))
 
 
 def _kl_union(confidence: Confidence) -> float:
     shares = 1 if confidence.setting.known is not None else 2
     return math.log(shares * confidence.setting.n_pairs / confidence.bounds.delta)
-
-
-def _deviation(frequency: Floats, value: Floats) -> float:
-    """Return sd_Ph(V')."""
-    mean = _total(frequency * value)
-    return math.sqrt(_total(frequency * (value - mean) ** 2))
 
 
 def _largest_mean(mean: float, budget: float) -> float:
@@ -668,15 +459,3 @@ def _root(falling: Callable[[float], float], low: float, high: float) -> float:
         else:
             high = middle
     return high
-
-
-def _sign(side: Side) -> int:
-    return 1 if side == "above" else -1
-
-
-def _total(terms: Iterable[float]) -> float:
-    # One by one from the left: np.sum adds in pairs and Python's sum compensates (3.12).
-    total = 0.0
-    for term in terms:
-        total += float(term)
-    return total
