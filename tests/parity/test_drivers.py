@@ -27,7 +27,8 @@ PATIENCE = (None, 0, 2)
 # Scales at which a handful of episodes leaves bounds that are neither vacuous nor of no width.
 SCALES = {"hoeffding": 0.002, "l1": 1.0, "kl": 1.0, "bernstein": 0.01, "ch": 0.01, "bf": 0.001}
 
-fewer = settings(max_examples=max(1, settings().max_examples // 2))
+# The space of options is large, and a pair of runs takes milliseconds.
+more = settings(max_examples=3 * settings().max_examples)
 
 
 def draw_mdp(rng: np.random.Generator) -> FiniteMDP:
@@ -122,7 +123,7 @@ def specs(draw: st.DrawFn, mdp: FiniteMDP) -> AgentSpec:
     return make_agent(name, **options)
 
 
-@fewer
+@more
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1), warmup=st.sampled_from([0, 5, 60]))
 def test_any_agent_on_any_problem_plays_the_same_run_twice(
     data: st.DataObject, seed: int, warmup: int
