@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -13,6 +16,23 @@ F = TypeVar("F", bound=Callable[..., object])
 
 # No wrapper for C callers: nobody calls from C, and it would double the code of every signature.
 OPTIONS: dict[str, Any] = {"fastmath": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+PACKAGE = Path(__file__).parent
+# Where compiled code comes from: these files, and what they compile of the shield.
+KERNELS = (
+    "_audit_kernels.py",
+    "_chains.py",
+    "_compile.py",
+    "_loop.py",
+    "agents/_mixtures.py",
+    "model/counts.py",
+    "model/radii.py",
+    "model/rows.py",
+    "planner/_backup.py",
+    "planner/_kernels.py",
+    "shield/ledger.py",
+    "shield/rule.py",
+)
 
 
 def jit(function: F) -> F:
@@ -28,3 +48,28 @@ def inner(function: F) -> F:
     """
     compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True})(function)
     return compiled
+
+
+def drop_stale_cache(package: Path = PACKAGE) -> bool:
+    """Delete compiled code older than its sources, and say whether there was any.
+
+    numba looks at the file of the function it loads and not at those of the functions inside it (as of 0.68), so
+    a change in one kernel would leave its callers as they were.
+    """
+    digest = hashlib.sha256(b"".join((package / name).read_bytes() for name in KERNELS)).hexdigest()
+    stamp = package / "__pycache__" / "kernels.sha256"
+    # Where the package cannot be written to, numba caches elsewhere and there is nothing of ours to delete.
+    with contextlib.suppress(OSError):
+        if stamp.exists() and stamp.read_text() == digest:
+            return False
+        for name in KERNELS:
+            place = (package / name).parent / "__pycache__"
+            for compiled in [*place.glob("*.nbi"), *place.glob("*.nbc")]:
+                compiled.unlink(missing_ok=True)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(digest)
+        return True
+    return False
+
+
+drop_stale_cache()
