@@ -53,8 +53,8 @@ def inner(function: F) -> F:
 def drop_stale_cache(package: Path = PACKAGE) -> bool:
     """Delete compiled code older than its sources, and say whether there was any.
 
-    numba looks at the file of the function it loads and not at those of the functions inside it (as of 0.68), so
-    a change in one kernel would leave its callers as they were.
+    numba looks at the file of the function it loads and not at those of the functions inside it (as of
+    0.68), so a change in one kernel would leave its callers as they were.
     """
     digest = hashlib.sha256(b"".join((package / name).read_bytes() for name in KERNELS)).hexdigest()
     stamp = package / "__pycache__" / "kernels.sha256"
