@@ -9,11 +9,12 @@ seeds are not those on which the corridor's defaults were chosen (0, 1, 2).
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 import numpy as np
 
-from _jobs import ROOT, fill, play_all, record, table
+from _jobs import RESULTS, ROOT, fill, play_all, record, table
 
 SETTINGS = {"eta": 0.4, "bonus": "kl", "reward": "known"}
 EPISODES, WARMUP, FIRST_SEED = 6_000, 200, 1000
@@ -30,7 +31,13 @@ def main() -> None:
     """Run the study and draw it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=6)
-    seeds = parser.parse_args().seeds
+    parser.add_argument("--redraw", action="store_true", help="draw what is recorded, play nothing")
+    arguments = parser.parse_args()
+    if arguments.redraw:
+        recorded = json.loads((RESULTS / "why-chains.json").read_text())
+        draw({label: recorded[label] for label, _, _ in VARIANTS})
+        return
+    seeds = arguments.seeds
     jobs = [
         {
             "label": label,
@@ -77,7 +84,7 @@ def main() -> None:
 
 
 def draw(curves: dict[str, Any]) -> None:
-    """Draw mean cumulative regret with the range over seeds."""
+    """Draw cumulative regret: every seed thin, their mean thick."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -87,8 +94,8 @@ def draw(curves: dict[str, Any]) -> None:
     colours = ["#0072B2", "#56B4E9", "#D55E00", "#7F7F7F", "#009E73"]
     for (label, curve), colour in zip(curves.items(), colours, strict=True):
         regret, x = np.array(curve["regret"]), np.array(curve["points"])
-        axes.plot(x, regret.mean(axis=0), color=colour, label=label)
-        axes.fill_between(x, regret.min(axis=0), regret.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        axes.plot(x, regret.T, color=colour, linewidth=0.7, alpha=0.45)
+        axes.plot(x, regret.mean(axis=0), color=colour, linewidth=2.4, label=label)
     axes.set_xlabel("episode")
     axes.set_ylabel("cumulative regret")
     axes.set_title("Corridor: what is worth learning lies at the far end", loc="left")
