@@ -16,12 +16,16 @@ import numpy as np
 from _jobs import ROOT, fill, play_all, provenance, record, table
 from chary.presets import preset
 
-SIZES = {"inventory": {"episodes": 3000, "seeds": 10}, "sepsis": {"episodes": 1500, "seeds": 4}}
+# Budgets and warm-ups at which the budget binds: with the preset's on inventory every variant affords everything.
+STUDIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("inventory", "kl"): {"eta": 0.4, "warmup": 300, "episodes": 3000, "seeds": 10},
+    ("inventory", "hoeffding"): {"eta": 0.05, "warmup": 100, "episodes": 3000, "seeds": 10},
+    ("sepsis", "hoeffding"): {"eta": 0.1, "warmup": 500, "episodes": 1500, "seeds": 4},
+}
 
 
-def variants(problem: str) -> list[tuple[str, str, dict[str, Any]]]:
+def variants(problem: str, eta: float) -> list[tuple[str, str, dict[str, Any]]]:
     """Return (label, agent, what differs from the defaults)."""
-    eta = preset(problem).eta
     chary = [
         ("chary, defaults", {}),
         ("rule capped, step bound eta/2", {"rule": "capped", "step_bound": eta / 2}),
@@ -54,16 +58,14 @@ def variants(problem: str) -> list[tuple[str, str, dict[str, Any]]]:
 def main() -> None:
     """Run the study of one problem."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("problem", choices=sorted(SIZES))
+    parser.add_argument("problem", choices=sorted({problem for problem, _ in STUDIES}))
     parser.add_argument("--bonus", help="another family of bounds than the preset's, at its calibrated scale")
-    parser.add_argument("--seeds", type=int)
     arguments = parser.parse_args()
     problem = arguments.problem
     chosen = preset(problem)
-    size = SIZES[problem]
-    seeds = arguments.seeds or size["seeds"]
     bonus = arguments.bonus or chosen.bonus
-    common = {"eta": chosen.eta, "bonus": bonus, "reward": chosen.reward, "delta": chosen.delta}
+    size = STUDIES[problem, bonus]
+    common = {"eta": size["eta"], "bonus": bonus, "reward": chosen.reward, "delta": chosen.delta}
     if bonus in chosen.scale:
         common["bonus_scale"] = chosen.scale[bonus]
     jobs = [
@@ -73,15 +75,15 @@ def main() -> None:
             "agent": agent,
             "settings": {**common, **changed},
             "episodes": size["episodes"],
-            "warmup": chosen.warmup,
+            "warmup": size["warmup"],
             "seed": seed,
         }
-        for label, agent, changed in variants(problem)
-        for seed in range(seeds)
+        for label, agent, changed in variants(problem, size["eta"])
+        for seed in range(size["seeds"])
     ]
     results = play_all(jobs)
     rows, summary = [], []
-    for label, _, _ in variants(problem):
+    for label, _, _ in variants(problem, size["eta"]):
         runs = [r for r in results if r["label"] == label]
         entry: dict[str, Any] = {"label": label, "runs": len(runs)}
         for key in (
@@ -110,9 +112,7 @@ def main() -> None:
             ]
         )
     name = f"choices-{problem}-{bonus}"
-    path = record(
-        name, {"settings": common, "warmup": chosen.warmup, **size, "seeds": seeds, "variants": summary}
-    )
+    path = record(name, {"settings": common, **size, "variants": summary})
     header = [
         "variant",
         "regret",
@@ -124,9 +124,9 @@ def main() -> None:
         "blocked",
     ]
     caption = (
-        f"{problem}, {size['episodes']:,} episodes after {chosen.warmup:,} random ones, eta {chosen.eta:g}, "
+        f"{problem}, {size['episodes']:,} episodes after {size['warmup']:,} random ones, eta {size['eta']:g}, "
         f"bonus {bonus} (scale {common.get('bonus_scale', 1.0):.4g}), {common['reward']} rewards, "
-        f"{seeds} seeds; mean ± standard deviation, worst z* over all seeds; the steps and chains are means "
+        f"{size['seeds']} seeds; mean ± standard deviation, worst z* over all seeds; the steps and chains are means "
         f"a run. Made by `{provenance()['command']}`, recorded in `{path.relative_to(ROOT)}`."
     )
     text = f"{caption}\n\n{table(header, rows)}"
