@@ -16,7 +16,7 @@ import numpy as np
 from _jobs import ROOT, fill, play_all, provenance, record, table
 from chary.presets import preset
 
-# Budgets and warm-ups at which the budget binds: with the preset's on inventory every variant affords everything.
+# Where the budget binds: with the preset's warm-up every variant affords everything on inventory.
 STUDIES: dict[tuple[str, str], dict[str, Any]] = {
     ("inventory", "kl"): {"eta": 0.4, "warmup": 300, "episodes": 3000, "seeds": 10},
     ("inventory", "hoeffding"): {"eta": 0.05, "warmup": 100, "episodes": 3000, "seeds": 10},
@@ -124,10 +124,11 @@ def main() -> None:
         "blocked",
     ]
     caption = (
-        f"{problem}, {size['episodes']:,} episodes after {size['warmup']:,} random ones, eta {size['eta']:g}, "
-        f"bonus {bonus} (scale {common.get('bonus_scale', 1.0):.4g}), {common['reward']} rewards, "
-        f"{size['seeds']} seeds; mean ± standard deviation, worst z* over all seeds; the steps and chains are means "
-        f"a run. Made by `{provenance()['command']}`, recorded in `{path.relative_to(ROOT)}`."
+        f"{problem}, {size['episodes']:,} episodes after {size['warmup']:,} random ones, "
+        f"eta {size['eta']:g}, bonus {bonus} (scale {common.get('bonus_scale', 1.0):.4g}), "
+        f"{common['reward']} rewards, {size['seeds']} seeds; mean ± standard deviation, worst z* over all "
+        "seeds; the steps and chains are means a run. "
+        f"Made by `{provenance()['command']}`, recorded in `{path.relative_to(ROOT)}`."
     )
     text = f"{caption}\n\n{table(header, rows)}"
     print(text)
