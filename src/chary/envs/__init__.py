@@ -74,8 +74,7 @@ def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
     """Return another random MDP of the same size and kind as a problem, and never the problem itself.
 
     Calibration uses these, docs/algorithm.md section 6. `options` are those of `make`; sizes and units are
-    kept,
-    costs, rewards and probabilities are drawn around them by `seed`.
+    kept, costs, rewards and probabilities are drawn around them by `seed`.
 
     Raises:
         UnknownName: if there is no such problem.

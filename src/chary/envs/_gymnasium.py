@@ -43,13 +43,13 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     Observations are states, rewards are in the problem's own units. `info` holds `action_mask`, an int8 array
     of shape (A,) with 1 for every action allowed in the present state (all 0 in a terminal state, which
     Gymnasium's `sample(mask)` accepts), and after a step `scaled_reward`, the same reward in [0, 1]. A
-    terminal
-    state ends an episode by `terminated`; the horizon by `truncated`, unless the last state is terminal.
+    terminal state ends an episode by `terminated`; the horizon by `truncated`, unless the last state is
+    terminal.
 
     All chance of an episode is one row of uniforms, `u = np_random.random(H + 1)`, drawn by `reset`: u[0]
-    selects
-    the first state and u[t + 1] the successor of step t, each by the inverse of the cumulative probabilities.
-    The compiled driver draws the same row, so that both play the same episode from the same seed.
+    selects the first state and u[t + 1] the successor of step t, each by the inverse of the cumulative
+    probabilities. The compiled driver draws the same row, so that both play the same episode from the same
+    seed.
 
     Raises:
         InvalidMDP: if `mdp` is not a FiniteMDP.
@@ -134,7 +134,9 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
             whole = True
         a = int(action) if whole else -1  # type: ignore[call-overload]
         if not (whole and 0 <= a < A):
-            raise InvalidAction(f"'action' must be a whole number in 0..{A - 1}, got {action!r}.")
+            raise InvalidAction(
+                f"'action' must be a whole number in 0..{A - 1}, got {a if whole else action!r}."
+            )
         if not self._masks[self._state, a]:
             allowed = ", ".join(str(b) for b in np.flatnonzero(self._masks[self._state]))
             raise InvalidAction(f"'action' must be allowed in state {self._state} ({allowed}), got {a}.")

@@ -29,8 +29,7 @@ class SepsisRows(NamedTuple):
     """The admissible pairs of the data, in order of state and action, with counts instead of probabilities.
 
     Pair p is (`state[p]`, `action[p]`) and has the entries `begin[p]:begin[p + 1]` of `successor` and
-    `counts`.
-    `start`, shape (S,), and `expert`, shape (S, A), are counts too.
+    `counts`. `start`, shape (S,), and `expert`, shape (S, A), are counts too.
     """
 
     n_states: int

@@ -34,9 +34,8 @@ def sepsis_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
     """Give every state the rows of another with as many admissible actions, drawn anew around their counts.
 
     A row keeps where it leads, except that staying where one is remains so; start states are shuffled. Thus
-    the sparsity, the lengths of stay and the spread of survival are those of the kind, while values of states
-    have
-    next to nothing to do with the original's.
+    the sparsity, the lengths of stay and the spread of survival are those of the kind, while values of
+    states have next to nothing to do with the original's.
     """
     rows = load()
     n_patients = DEATH

@@ -42,10 +42,9 @@ class Radii(NamedTuple):
     """One family of bounds, resolved for one problem.
 
     `width`, shape (P,), is the bonus (`hoeffding`, `ch`), the second-order part of it (`bernstein`, `bf`),
-    the
-    L1 radius (`l1`) or beta / n (`kl`); `reward_above` and `reward_below` bound R - Rh and Rh - R; `spread`
-    is the variance of rewards within a successor. `vmax` has shape (H + 1,). The `known_*` arrays list the
-    declared rewards (empty where rewards are estimated).
+    the L1 radius (`l1`) or beta / n (`kl`); `reward_above` and `reward_below` bound R - Rh and Rh - R;
+    `spread` is the variance of rewards within a successor. `vmax` has shape (H + 1,). The `known_*` arrays
+    list the declared rewards (empty where rewards are estimated).
     """
 
     family: int
