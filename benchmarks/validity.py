@@ -197,7 +197,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000, help="runs of each row, seeded 0, 1, ...")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the numbers go")
+    parser.add_argument(
+        "--publish", action="store_true", help="put what is recorded into README.md, play nothing"
+    )
     options = parser.parse_args()
+    if options.publish:
+        from _jobs import ROOT, fill
+
+        recorded = json.loads(options.out.read_text())
+        fill(ROOT / "README.md", "validity", f"```\n{table(recorded['rows'])}\n```")
+        return
     # One run compiles, so that the processes find everything in the cache.
     play(Task(ROWS[0], 0, 1))
     began = time.perf_counter()

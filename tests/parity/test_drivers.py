@@ -170,7 +170,8 @@ def test_ucbvi_with_its_own_bonuses_plays_the_same_run(bonus: str) -> None:
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("rule", ["strict", "capped", "paper"])
 def test_every_way_to_keep_chains_plays_the_same_run(rule: str, clock: str, data: str) -> None:
-    mdp = inventory(capacity=3, horizon=6)
+    # H = 4: one step more or less decides whether an episode was a long one for its chain.
+    mdp = inventory(capacity=3, horizon=4)
     explored = refused = stitched = abandoned = 0
     choices = list(itertools.product(CHARGES, POOLS, PATIENCE, AFTER_REFUSAL))
     for i, (charge, pool, patience, after) in enumerate(choices):
@@ -180,7 +181,7 @@ def test_every_way_to_keep_chains_plays_the_same_run(rule: str, clock: str, data
         spec = CharyUCBVI(
             eta=0.4,
             rule=rule,
-            step_bound=0.1 if rule == "capped" else None,
+            step_bound=0.15 if rule == "capped" else None,
             charge=charge,
             clock=clock,
             data=data,
