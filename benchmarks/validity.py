@@ -23,6 +23,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,11 +153,13 @@ def measure(
     runs: int, *, episodes: int = EPISODES, processes: int = 1, rows: Iterable[Row] = ROWS
 ) -> list[dict[str, Any]]:
     """Play `runs` runs of every row and return their summaries."""
+    rows = tuple(rows)
+    # One stream of tasks, so that one set of processes serves all rows.
+    stream = play_all([Task(row, seed, episodes) for row in rows for seed in range(runs)], processes)
     summaries = []
     for row in rows:
-        tasks = [Task(row, seed, episodes) for seed in range(runs)]
         outcomes = []
-        for outcome in play_all(tasks, processes):
+        for outcome in islice(stream, runs):
             outcomes.append(outcome)
             if len(outcomes) % 50 == 0:
                 print(f"{row.rule} {row.charge}: {len(outcomes)} of {runs}", file=sys.stderr)

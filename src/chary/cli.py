@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -307,7 +308,7 @@ def _calibrate(
         "precision": precision,
         "workers": workers,
     }
-    with _progress() as report:
+    with _progress(compiles=False) as report:
         result = calibrate(
             problem,
             bonus=bonus,
@@ -508,31 +509,79 @@ def _standing_in_words(run: Run) -> str:
 
 
 def _fancy() -> bool:
-    """Whether colours, boxes and animation are welcome."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether colours and boxes are welcome on stdout."""
+    return sys.stdout.isatty() and _animated()
+
+
+def _animated() -> bool:
+    """Whether a terminal, where there is one, may be sent more than plain lines."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 Report = Callable[[int, int], None]
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], Report]]:
-    """Yield a maker of progress bars on stderr, one a label; without a terminal they show nothing."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda label: lambda done, total: log.debug("%s: %d of %d", label, done, total)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _noted_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed within; a second press acts at once.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    An exception that falls into numba's compiler or its cache can be lost there, or take the process down.
+    """
+    presses = 0
 
-        def bar(label: str) -> Report:
-            # Until the first report there is no total and the bar pulses: kernels are being compiled.
-            task = bars.add_task(label, total=None)
-            return lambda done, total: bars.update(task, completed=done, total=total)
+    def note(number: int, frame: object) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            raise KeyboardInterrupt
 
-        yield bar
+    def check() -> None:
+        if presses:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
+    """Yield a maker of progress bars on stderr, one a label; without a terminal they show nothing.
+
+    `compiles` says that this process compiles and runs kernels itself; where it only waits for others, Ctrl-C
+    may act at once.
+    """
+    with _noted_interrupts() if compiles else nullcontext(lambda: None) as check:
+        if not (sys.stderr.isatty() and _animated()):
+
+            def silent(label: str) -> Report:
+                def report(done: int, total: int) -> None:
+                    check()
+                    log.debug("%s: %d of %d", label, done, total)
+
+                return report
+
+            yield silent
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bars:
+
+            def bar(label: str) -> Report:
+                # Until the first report there is no total and the bar pulses: kernels are being compiled.
+                task = bars.add_task(label, total=None)
+
+                def report(done: int, total: int) -> None:
+                    check()
+                    bars.update(task, completed=done, total=total)
+
+                return report
+
+            yield bar
 
 
 def _by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:
