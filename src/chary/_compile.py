@@ -56,10 +56,10 @@ def drop_stale_cache(package: Path = PACKAGE) -> bool:
     numba looks at the file of the function it loads and not at those of the functions inside it (as of
     0.68), so a change in one kernel would leave its callers as they were.
     """
-    digest = hashlib.sha256(b"".join((package / name).read_bytes() for name in KERNELS)).hexdigest()
     stamp = package / "__pycache__" / "kernels.sha256"
-    # Where the package cannot be written to, numba caches elsewhere and there is nothing of ours to delete.
+    # Where the package cannot be read or written, numba caches elsewhere: there is nothing of ours to delete.
     with contextlib.suppress(OSError):
+        digest = hashlib.sha256(b"".join((package / name).read_bytes() for name in KERNELS)).hexdigest()
         if stamp.exists() and stamp.read_text() == digest:
             return False
         for name in KERNELS:

@@ -21,13 +21,15 @@ def check_plan(
     horizon: int,
     chains: Collection[int] = (0,),
     allowed: Callable[[S], Collection[int]] | None = None,
+    free_baseline: bool = True,
 ) -> None:
     """Check that `plan` keeps what the shield relies on, at every step and each of `states`.
 
     Actions are whole numbers >= 0 (and among `allowed(s)` where that is given, for the explorers of all
-    `chains`). The charge of the baseline's own action is exactly 0, since V - Q(s, pi_bar(s)) = 0, and every
-    other charge asked for is finite and >= 0, eq. (4): those of the explorers' actions, and of all
-    allowed ones. Asked again, in the opposite order, the plan answers the same to the bit.
+    `chains`). The charge of the baseline's own action is exactly 0, since V - Q(s, pi_bar(s)) = 0 (unless
+    `free_baseline` is False, for plans that charge as eq. (4) does), and every other charge asked for is
+    finite and >= 0: those of the explorers' actions, and of all allowed ones. Asked again, in the opposite
+    order, the plan answers the same to the bit.
 
     Example:
         >>> class Fixed:
@@ -43,8 +45,8 @@ def check_plan(
     """
     horizon = check_integer("horizon", horizon, minimum=1)
     questions = [(t, s) for s in states for t in range(horizon)]
-    first = [_answers(plan, t, s, chains, allowed) for t, s in questions]
-    again = [_answers(plan, t, s, chains, allowed) for t, s in reversed(questions)]
+    first = [_answers(plan, t, s, chains, allowed, free_baseline) for t, s in questions]
+    again = [_answers(plan, t, s, chains, allowed, free_baseline) for t, s in reversed(questions)]
     for (t, s), before, after in zip(questions, first, reversed(again), strict=True):
         for question, answer in before.items():
             if after.get(question) != answer:
@@ -60,6 +62,7 @@ def _answers(
     s: S,
     chains: Collection[int],
     allowed: Callable[[S], Collection[int]] | None,
+    free_baseline: bool,
 ) -> dict[str, float]:
     """Return the plan's checked answers at (t, s), each under the question that it answers."""
     options = None if allowed is None else allowed(s)
@@ -67,7 +70,7 @@ def _answers(
     explored = {chain: _action("explore", plan.explore(chain, t, s), t, s, options) for chain in chains}
     priced = {baseline, *explored.values(), *(options or ())}
     charges = {a: _charge(plan.charge(t, s, a), t, s, a) for a in sorted(priced)}
-    if charges[baseline] != 0:
+    if free_baseline and charges[baseline] != 0:
         raise InvalidBudget(
             f"'charge' must be 0 for the baseline's own action, got {charges[baseline]!r} at t = {t}, "
             f"s = {s!r}, a = {baseline}. Return 0.0 where a == baseline(t, s)."

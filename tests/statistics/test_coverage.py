@@ -41,7 +41,7 @@ def test_certified_bounds_fail_in_no_more_runs_than_promised(
 @pytest.mark.parametrize("reward", ["known", "estimated"])
 @pytest.mark.parametrize("bonus", ["l1", "kl"])
 def test_certified_bounds_hold_over_many_runs(bonus: str, reward: str, charge: str, first_seed: int) -> None:
-    assert promised(runs_that_fail(300, first_seed, bonus=bonus, reward=reward, charge=charge), 300)
+    assert promised(runs_that_fail(100, first_seed, bonus=bonus, reward=reward, charge=charge), 100)
 
 
 def test_the_test_rejects_bounds_that_are_too_narrow(first_seed: int) -> None:

@@ -40,7 +40,7 @@ class Plan(Protocol[S_contra]):
         ...
 
     def charge(self, t: int, s: S_contra, a: int) -> float:
-        """Return an upper bound on V_t(s) - Q_t(s, a) of the baseline, eq. (4); 0 for its own action."""
+        """Return an upper bound >= 0 on V_t(s) - Q_t(s, a) of the baseline, whose own action is best free."""
         ...
 
 
