@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "chary"
 
 # A module may import from a lower level and from its own package. Names are parts directly under chary.
 LEVELS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "_compile", "_gymnasium_ids", "_workers"}),
+    frozenset({"errors", "_compile", "_gymnasium_ids", "_terminal", "_workers"}),
     frozenset({"shield", "setting", "_mdp_checks", "randomness", "statistics", "presets", "figures"}),
     frozenset({"mdp", "testing"}),
     frozenset({"model", "envs"}),

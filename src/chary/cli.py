@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
 import chary
+from chary._terminal import by_label, fancy, progress, show
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ app = typer.Typer(name="chary", add_completion=False, pretty_exceptions_enable=F
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    app.rich_markup_mode = "rich" if _fancy() else None
+    app.rich_markup_mode = "rich" if fancy() else None
     command = typer.main.get_command(app)
     code: object = 0
     try:
@@ -230,7 +230,7 @@ def _run(
     )
     log.info("%s on %s: %s", agent, problem, spec)
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
-        with _progress() as report:
+        with progress() as report:
             run = simulate(
                 mdp,
                 spec,
@@ -247,7 +247,7 @@ def _run(
     if as_json:
         print(json_line(summary))
     else:
-        _show(("", f"{agent} on {problem}"), _readable(summary))
+        show(("", f"{agent} on {problem}"), _readable(summary))
         print(_standing_in_words(run))
 
 
@@ -308,7 +308,7 @@ def _calibrate(
         "precision": precision,
         "workers": workers,
     }
-    with _progress(compiles=False) as report:
+    with progress(compiles=False) as report:
         result = calibrate(
             problem,
             bonus=bonus,
@@ -362,7 +362,7 @@ def _problems(as_json: Json = False) -> None:
         "bonus",
         "reward",
     )
-    _show((*shown, "gymnasium"), [[_text(row[key]) for key in (*shown, "gymnasium")] for row in rows])
+    show((*shown, "gymnasium"), [[_text(row[key]) for key in (*shown, "gymnasium")] for row in rows])
 
 
 @app.command("agents")
@@ -386,7 +386,7 @@ def _agents(as_json: Json = False) -> None:
     if as_json:
         print(json_line({"agents": rows, "shared_options": shared}))
         return
-    _show(
+    show(
         ("agent", "what it does", "options of its own"),
         [(row["agent"], row["summary"], ", ".join(row["options"]) or "-") for row in rows],
     )
@@ -412,11 +412,11 @@ def _demo(
     require_matplotlib()
     with ResultFolder(out, ["demo.png"], overwrite=overwrite) as folder:
         results = []
-        with _progress() as report:
-            for contestant, run in demo.play(episodes=number, seed=seed, progress=_by_label(report)):
+        with progress() as report:
+            for contestant, run in demo.play(episodes=number, seed=seed, progress=by_label(report)):
                 results.append((contestant, run))
         folder.write({"demo.png": demo.draw(results)})
-    _show(demo.COLUMNS, [demo.row(contestant, run) for contestant, run in results])
+    show(demo.COLUMNS, [demo.row(contestant, run) for contestant, run in results])
     print(
         "A deficit is what an episode lost by leaving the algorithm's own baseline; "
         f"'broke {demo.JUDGED_AT:g}' judges all by that budget."
@@ -506,125 +506,6 @@ def _standing_in_words(run: Run) -> str:
             f"{1 - spec.delta:.0%} of runs on other problems of the kind no ledger fell short of the truth."
         )
     return "Uncertified: nothing is promised; the audit counted the episodes that broke the budget."
-
-
-def _fancy() -> bool:
-    """Whether colours and boxes are welcome on stdout."""
-    return sys.stdout.isatty() and _animated()
-
-
-def _animated() -> bool:
-    """Whether a terminal, where there is one, may be sent more than plain lines."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-Report = Callable[[int, int], None]
-
-
-@contextmanager
-def _noted_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed within; a second press acts at once.
-
-    An exception that falls into numba's compiler or its cache can be lost there, or take the process down.
-    """
-    presses = 0
-
-    def note(number: int, frame: object) -> None:
-        nonlocal presses
-        presses += 1
-        if presses > 1:
-            raise KeyboardInterrupt
-
-    def check() -> None:
-        if presses:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
-    """Yield a maker of progress bars on stderr, one a label; without a terminal they show nothing.
-
-    `compiles` says that this process compiles and runs kernels itself; where it only waits for others, Ctrl-C
-    may act at once.
-    """
-    with _noted_interrupts() if compiles else nullcontext(lambda: None) as check:
-        if not (sys.stderr.isatty() and _animated()):
-
-            def silent(label: str) -> Report:
-                def report(done: int, total: int) -> None:
-                    check()
-                    log.debug("%s: %d of %d", label, done, total)
-
-                return report
-
-            yield silent
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bars:
-
-            def bar(label: str) -> Report:
-                # Until the first report there is no total and the bar pulses: kernels are being compiled.
-                task = bars.add_task(label, total=None)
-
-                def report(done: int, total: int) -> None:
-                    check()
-                    bars.update(task, completed=done, total=total)
-
-                return report
-
-            yield bar
-
-
-def _by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:
-    """Return a report that opens a bar for each label when it is first heard of."""
-    bars: dict[str, Report] = {}
-
-    def report(label: str, done: int, total: int) -> None:
-        if label not in bars:
-            bars[label] = make(label)
-        bars[label](done, total)
-
-    return report
-
-
-def _show(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout: drawn by rich on a terminal, else plain columns."""
-    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(headers))]
-    if _fancy():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table()
-        for header, right in zip(headers, numeric, strict=True):
-            table.add_column(header, justify="right" if right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        Console().print(table)
-        return
-    widths = [max(len(line[i]) for line in [headers, *rows]) for i in range(len(headers))]
-    for line in [headers, *rows]:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return cell == "-"
-    return True
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,133 @@
+"""What a terminal shows of a command: progress on stderr, tables on stdout, and when Ctrl-C may act."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+__all__ = ["by_label", "fancy", "progress", "show"]
+
+log = logging.getLogger("chary")
+
+
+def fancy() -> bool:
+    """Whether colours and boxes are welcome on stdout."""
+    return sys.stdout.isatty() and _animated()
+
+
+def _animated() -> bool:
+    """Whether a terminal, where there is one, may be sent more than plain lines."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+Report = Callable[[int, int], None]
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed within; a second press acts at once.
+
+    An exception that falls into numba's compiler or its cache can be lost there, or take the process down.
+    """
+    presses = 0
+
+    def note(number: int, frame: object) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            raise KeyboardInterrupt
+
+    def check() -> None:
+        if presses:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
+    """Yield a maker of progress bars on stderr, one a label; without a terminal they show nothing.
+
+    `compiles` says that this process compiles and runs kernels itself; where it only waits for others, Ctrl-C
+    may act at once.
+    """
+    with _noted_interrupts() if compiles else nullcontext(lambda: None) as check:
+        if not (sys.stderr.isatty() and _animated()):
+
+            def silent(label: str) -> Report:
+                def report(done: int, total: int) -> None:
+                    check()
+                    log.debug("%s: %d of %d", label, done, total)
+
+                return report
+
+            yield silent
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bars:
+
+            def bar(label: str) -> Report:
+                # Until the first report there is no total and the bar pulses: kernels are being compiled.
+                task = bars.add_task(label, total=None)
+
+                def report(done: int, total: int) -> None:
+                    check()
+                    bars.update(task, completed=done, total=total)
+
+                return report
+
+            yield bar
+
+
+def by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:
+    """Return a report that opens a bar for each label when it is first heard of."""
+    bars: dict[str, Report] = {}
+
+    def report(label: str, done: int, total: int) -> None:
+        if label not in bars:
+            bars[label] = make(label)
+        bars[label](done, total)
+
+    return report
+
+
+def show(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout: drawn by rich on a terminal, else plain columns."""
+    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(headers))]
+    if fancy():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table()
+        for header, right in zip(headers, numeric, strict=True):
+            table.add_column(header, justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(len(line[i]) for line in [headers, *rows]) for i in range(len(headers))]
+    for line in [headers, *rows]:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell == "-"
+    return True
