@@ -193,9 +193,8 @@ def calibrate(
                     f"{high / 4:g}. Use more warm-up episodes or another family."
                 )
         low = high / 4
-        while low in trials or attempt(low, pool):
-            if low in trials and trials[low].failures > delta * runs:
-                break
+        # Above 1 the quarter is the scale that has just failed.
+        while high <= 1.0 and attempt(low, pool):
             high, low = low, low / 4
             if low < SMALLEST_SCALE:
                 raise InvalidSetting(
