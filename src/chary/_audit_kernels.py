@@ -7,11 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import inner, jit
+from chary._compile import bare, inner, jit
 from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation
+from chary.planner._lanes import LANES, copy_into, one_row_into
 from chary.planner._kernels import (
     EVALUATE,
     EVALUATE_ALL,
@@ -19,8 +20,10 @@ from chary.planner._kernels import (
     PlanArrays,
     backward_into,
     charge_of,
+    lower_q,
     sorted_states,
 )
+from chary.planner.incremental import Side, vectors
 
 __all__ = [
     "COVERAGES",
@@ -31,6 +34,8 @@ __all__ = [
     "judge_coverage",
     "judge_deficit",
     "judge_regret",
+    "true_values_into",
+    "value_lanes_truly_into",
     "new_judge",
 ]
 
@@ -40,57 +45,185 @@ Ints = NDArray[np.int64]
 COVERAGES = ("played", "everywhere")
 PLAYED, EVERYWHERE = range(2)
 
+# A NumPy scalar, since numba compiles a kernel anew for each literal.
+FIRST: int = np.int64(0)  # type: ignore[assignment]
+
 # Bounds are compared with the truth up to rounding of sums of at most H rewards.
 COVERAGE_TOLERANCE = 1e-9
 
 
 class Judge(NamedTuple):
-    """The truth: exact rows, the optimum, and the warm-up's baseline, each value (H + 1, S) and Q (H, P)."""
+    """The truth: exact rows, and the values (H + 1, S) of the optimum, the warm-up's baseline and the plan's.
+
+    `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are made
+    in lanes, `lanes` (H + 1, S, LANES) are the true values of their baselines, and `kept` (H + 1, S) those of
+    the last lane's, `policy` (H, S), from stage `known_from[0]` on.
+    """
 
     rows: Rows
     radii: Radii
     v_star: Floats
     q_star: Floats
     v_frozen: Floats
-    q_frozen: Floats
     v_true: Floats
     q_true: Floats
+    lanes: Floats
+    kept: Floats
+    policy: NDArray[np.int16]
+    known_from: Ints
+    room: Floats
     coverage: int
 
 
-def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int) -> Judge:
+def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool = False) -> Judge:
     """Solve the true MDP once."""
     setting = mdp.setting
     H, S, P = setting.horizon, setting.n_states, setting.n_pairs
 
-    def pair() -> tuple[Floats, Floats]:
-        return np.zeros((H + 1, S)), np.zeros((H, P))
-
-    v_star, q_star = pair()
-    v_frozen, q_frozen = pair()
-    v_true, q_true = pair()
     judge = Judge(
-        true_rows(mdp), exact_radii(setting), v_star, q_star, v_frozen, q_frozen, v_true, q_true, coverage
+        rows=true_rows(mdp),
+        radii=exact_radii(setting),
+        v_star=np.zeros((H + 1, S)),
+        q_star=np.zeros((H, P)),
+        v_frozen=np.zeros((H + 1, S)),
+        v_true=np.zeros((H + 1, S)),
+        q_true=np.zeros((H, P) if coverage == EVERYWHERE else (0, 0)),
+        lanes=vectors(*((H + 1, S) if in_lanes else (0, 0))),
+        kept=np.zeros((H + 1, S)),
+        policy=np.zeros((H, S), dtype=np.int16),
+        known_from=np.array([H]),
+        room=vectors(1),
+        coverage=coverage,
     )
-    nobody = np.full(S, -1, dtype=np.int64)
-    policy = np.zeros((H, S), dtype=np.int64)
+    nobody, policy = np.full(S, -1, dtype=np.int64), np.zeros((H, S), dtype=np.int64)
+    none, stages = np.zeros((0, 0)), (0, H - 1)
     backward_into(
-        v_star, q_star, policy, judge.rows, judge.radii, UPPER, OPTIMISE, nobody, np.zeros((0, 0)), scratch
+        judge.v_star,
+        judge.q_star,
+        policy,
+        judge.rows,
+        judge.radii,
+        UPPER,
+        OPTIMISE,
+        nobody,
+        none,
+        stages,
+        scratch,
     )
     return judge
 
 
 @jit
-def evaluate_truly_into(
-    v: Floats, q: Floats, judge: Judge, policy: Ints, all_pairs: bool, scratch: Scratch
-) -> None:
-    """Fill the exact value (H + 1, S) of a policy, and with `all_pairs` its Q (H, P) everywhere."""
+def evaluate_truly_into(v: Floats, q: Floats, judge: Judge, policy: Ints, first: int, scratch: Scratch) -> None:
+    """Fill the exact value (H + 1, S) of a policy from stage `first` on, and unless (0, 0) its Q (H, P)."""
     nobody = np.full(len(judge.rows.visits), -1)
-    mode = EVALUATE_ALL if all_pairs else EVALUATE
-    backward_into(v, q, policy, judge.rows, judge.radii, UPPER, mode, nobody, np.zeros((0, 0)), scratch)
+    mode = EVALUATE if len(q) == 0 else EVALUATE_ALL
+    stages = (first, judge.radii.horizon - 1)
+    backward_into(
+        v, q, policy, judge.rows, judge.radii, UPPER, mode, nobody, np.zeros((0, 0)), stages, scratch
+    )
 
 
-@inner
+@bare
+def _unchanged_from(judge: Judge, side: Side, first: int) -> int:
+    """Return the stage from which on every lane plays what `kept` was made for."""
+    split = 0
+    for i in range(side.used[0]):
+        split = max(split, side.stage[i] + 1)
+    t = judge.radii.horizon
+    while t > max(first, judge.known_from[0], split):
+        for s in range(side.policy.shape[1]):
+            if side.policy[t - 1, s] != judge.policy[t - 1, s]:
+                return t
+        t -= 1
+    return t
+
+
+@bare
+def value_lanes_truly_into(judge: Judge, side: Side, first: int) -> None:
+    """Fill the true value of every lane's policy from stage `first` on.
+
+    Behind the last stage at which the policy changed the values are what they were, bit for bit.
+    """
+    v, kept = judge.lanes, judge.kept
+    until = _unchanged_from(judge, side, first)
+    for t in range(until, len(v)):
+        for s in range(v.shape[1]):
+            for j in range(LANES):
+                v[t, s, j] = kept[t, s]
+    for t in range(until - 1, first - 1, -1):
+        _true_stage_into(
+            v[t],
+            v[t + 1],
+            side.policy[t],
+            side.split[t],
+            side.action,
+            judge.room,
+            judge.radii.terminal,
+            judge.radii.discount,
+            judge.rows.pair_index,
+            judge.rows.begin,
+            judge.rows.length,
+            judge.rows.successor,
+            judge.rows.weight,
+            judge.rows.reward_total,
+        )
+        for s in range(v.shape[1]):
+            kept[t, s] = v[t, s, LANES - 1]
+            judge.policy[t, s] = side.policy[t, s]
+    judge.known_from[0] = first if until > first else judge.known_from[0]
+
+
+@bare
+def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p: int) -> None:
+    """Take over into `v_true` what a lane knows of (t, s) and of what lies behind the baseline's pair and p."""
+    v, lanes = judge.v_true, judge.lanes
+    v[t, s] = lanes[t, s, lane]
+    for pair in (p, judge.rows.pair_index[s, baseline[t, s]]):
+        for i in range(judge.rows.begin[pair], judge.rows.begin[pair] + judge.rows.length[pair]):
+            x = judge.rows.successor[i]
+            v[t + 1, x] = lanes[t + 1, x, lane]
+
+
+@bare
+def _true_stage_into(
+    v: Floats,
+    v_next: Floats,
+    policy: NDArray[np.int16],
+    split: NDArray[np.int32],
+    split_action: NDArray[np.int16],
+    room: Floats,
+    terminal: NDArray[np.bool_],
+    discount: float,
+    pair_index: Ints,
+    begin: Ints,
+    length: Ints,
+    successor: Ints,
+    weight: Floats,
+    reward_total: Floats,
+) -> None:
+    """Do what `backward_into` does with exact rows, which have no bonus and are not clipped, in every lane."""
+    for s in range(len(v)):
+        if terminal[s] or pair_index[s, policy[s]] < 0:
+            continue
+        done = -1
+        for k in range(LANES):
+            a = policy[s] if split[s] < 0 else split_action[split[s], k]
+            p = pair_index[s, a]
+            if p != done:
+                done = p
+                end = begin[p] + length[p]
+                one_row_into(
+                    room, FIRST, begin[p], end, successor, weight, v_next,
+                    reward_total[p], discount, 1.0, 0.0, np.inf,
+                )  # fmt: skip
+            if split[s] < 0:
+                copy_into(v, s, room, FIRST)
+                break
+            v[s, k] = room[0, k]
+
+
+@bare
 def judge_regret(judge: Judge, states: Ints, pairs: Ints, steps: int) -> float:
     """Return sum_t gamma^t (V*_t(s_t) - Q*_t(s_t, a_t)), section 7."""
     total, weight = 0.0, 1.0
@@ -165,24 +298,25 @@ def judge_coverage(
 ) -> tuple[bool, bool, bool, float]:
     """Return whether a value bound, a bonus or a charge failed, and the largest true gap there.
 
-    Everywhere: at every (t, s, a). Played: at the explored steps of the episode. `judge.v_true` and
-    `judge.q_true` hold the exact values of the plan's baseline.
+    Everywhere: at every (t, s, a). Played: at the explored steps of the episode that differ from the
+    baseline's, the only ones that lean on a bound. `judge.v_true` and `judge.q_true` hold the exact values of
+    the plan's baseline.
     """
     value_fails, bonus_fails, charge_fails, largest = False, False, False, 0.0
     v, q = judge.v_true, judge.q_true
     nobody = np.zeros(0, dtype=np.int64)
     if judge.coverage == PLAYED:
         for t in range(steps):
-            if not explored[t]:
-                continue
             s, p = states[t], pairs[t]
+            if not explored[t] or actions[t] == plan.baseline[t, s]:
+                continue
             truth = backup(judge.rows, judge.radii, p, t, UPPER, v[t + 1], nobody, scratch)
-            gap = v[t, s] - truth if actions[t] != plan.baseline[t, s] else 0.0
+            gap = v[t, s] - truth
             largest = max(largest, gap)
             value_fails |= plan.v_upper[t, s] < v[t, s] - COVERAGE_TOLERANCE
-            value_fails |= plan.q_lower[t, p] > truth + COVERAGE_TOLERANCE
+            value_fails |= lower_q(rows, radii, plan, t, p, scratch) > truth + COVERAGE_TOLERANCE
             charge_fails |= charges[t] < gap - COVERAGE_TOLERANCE
-            if not bonus_fails and actions[t] != plan.baseline[t, s]:
+            if not bonus_fails:
                 p1 = rows.pair_index[s, plan.baseline[t, s]]
                 bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p1, t, scratch)
                 bonus_fails |= _bonus_fails(judge, rows, radii, plan, v, p, t, scratch)
@@ -194,7 +328,9 @@ def judge_coverage(
                 a = rows.pair_action[p]
                 gap = v[t, s] - q[t, p] if a != plan.baseline[t, s] else 0.0
                 largest = max(largest, gap)
-                value_fails |= plan.q_lower[t, p] > q[t, p] + COVERAGE_TOLERANCE
+                value_fails |= (
+                    lower_q(rows, radii, plan, t, p, scratch) > q[t, p] + COVERAGE_TOLERANCE
+                )
                 if not bonus_fails:
                     bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p, t, scratch)
                 if gap > 0.0 and not charge_fails:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import inner
-from chary.model.radii import Radii
+from chary._compile import bare
+from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
-from chary.planner._kernels import PlanArrays, charge_of
+from chary.planner._kernels import DIFFERENCE, PAPER, PlanArrays, charge_of, count_charge
+from chary.planner.incremental import LANES, Lanes, Now, upper_from_into
 from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
 
@@ -26,6 +27,7 @@ __all__ = [
     "Proposal",
     "begin_episode",
     "end_episode",
+    "guess_from_into",
     "new_chains",
     "shield_observe",
     "shield_step",
@@ -34,9 +36,12 @@ __all__ = [
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-authorise_kernel = inner(authorise)
+authorise_kernel = bare(authorise)
 
 FREE, PENDING, FED = range(3)
+
+# A chain number that no run reaches.
+NEVER = 2**62
 
 
 class Counter(IntEnum):
@@ -56,6 +61,7 @@ class Live(IntEnum):
     EXTRA = 1
     REFUSED = 2
     EXPLORED = 3
+    GUESSED = 4
 
 
 class Chains(NamedTuple):
@@ -63,13 +69,16 @@ class Chains(NamedTuple):
 
     `explorer` has shape (pool, H, S); the `step_*` arrays (pool, H) hold the meta-rollout so far; `head` (S,)
     and `following` (pool,) are linked lists of slots, -1 at the end. The `log_*` arrays are by chain
-    number, room for one chain an episode; `prices` (A,) are the charges of one step.
+    number, room for one chain an episode; `prices` (A,) are the charges of one step. Chains from number
+    `live[GUESSED]` on began in a guessed episode: they have no explorer of their own yet and play the
+    `newest` (H, S).
     """
 
     clock_is_meta: bool
     stitched: bool
     patience: int
     explorer: NDArray[np.int16]
+    newest: NDArray[np.int16]
     status: Ints
     number: Ints
     length: Ints
@@ -117,6 +126,7 @@ def new_chains(
     stitched: bool,
     patience: int | None,
     episodes: int,
+    newest: NDArray[np.int16] | None = None,
 ) -> Chains:
     """Return an empty pool."""
     slots = pool if stitched else 1
@@ -129,6 +139,7 @@ def new_chains(
         stitched=stitched,
         patience=-1 if patience is None else patience,
         explorer=np.zeros((slots, horizon, n_states), dtype=np.int16),
+        newest=np.zeros((0, 0), dtype=np.int16) if newest is None else newest,
         status=ints(slots),
         number=ints(slots, value=-1),
         length=ints(slots),
@@ -148,7 +159,7 @@ def new_chains(
         following=ints(slots, value=-1),
         prices=np.zeros(n_actions),
         counters=ints(len(Counter)),
-        live=ints(len(Live)),
+        live=ints(len(Live), value=NEVER),
         log_born=ints(episodes, value=-1),
         log_finished=ints(episodes, value=-1),
         log_fed=ints(episodes),
@@ -157,7 +168,24 @@ def new_chains(
     )
 
 
-@inner
+@bare
+def guess_from_into(guess: Chains, chains: Chains) -> None:
+    """Make `guess` a pool in the same state, as far as decisions go: what is only logged stays behind."""
+    for i in range(len(chains.status)):
+        guess.status[i] = chains.status[i]
+        guess.number[i] = chains.number[i]
+        guess.length[i] = chains.length[i]
+        guess.target[i] = chains.target[i]
+        guess.last_advanced[i] = chains.last_advanced[i]
+        guess.following[i] = chains.following[i]
+    for s in range(len(chains.head)):
+        guess.head[s] = chains.head[s]
+    for i in range(len(chains.counters)):
+        guess.counters[i] = chains.counters[i]
+    guess.live[Live.GUESSED] = chains.counters[Counter.STARTED]
+
+
+@bare
 def begin_episode(chains: Chains, s: int, k: int) -> int:
     """Prepare episode k, which starts in s; return the slot of a chain that begins there, -1 if none does."""
     chains.live[Live.FED] = -1
@@ -186,7 +214,7 @@ def begin_episode(chains: Chains, s: int, k: int) -> int:
     return slot
 
 
-@inner
+@bare
 def _wait_into(chains: Chains, slot: int, s: int) -> None:
     """Let the chain in `slot` wait at s, behind the older ones there."""
     chains.status[slot] = PENDING
@@ -201,7 +229,7 @@ def _wait_into(chains: Chains, slot: int, s: int) -> None:
         chains.following[before] = slot
 
 
-@inner
+@bare
 def _leave_into(chains: Chains, slot: int) -> None:
     """Take the chain in `slot` out of the list of its target."""
     s = chains.target[slot]
@@ -215,14 +243,14 @@ def _leave_into(chains: Chains, slot: int) -> None:
     chains.following[slot] = -1
 
 
-@inner
+@bare
 def _free_into(chains: Chains, slot: int) -> None:
     chains.status[slot] = FREE
     chains.number[slot] = -1
     chains.counters[Counter.OPEN] -= 1
 
 
-@inner
+@bare
 def _note_refusal(chains: Chains, slot: int, k: int) -> None:
     """Count an episode as exhausted for this chain, once."""
     chains.live[Live.REFUSED] = 1
@@ -231,13 +259,107 @@ def _note_refusal(chains: Chains, slot: int, k: int) -> None:
         chains.exhausted[slot] += 1
 
 
-@inner
+@bare
 def _explorer_action(chains: Chains, slot: int, clock: int, s: int) -> int:
     # Explorers are kept in 16 bits; a decision is one type whoever made it.
+    if chains.number[slot] >= chains.live[Live.GUESSED]:
+        return np.int64(chains.newest[clock, s])  # type: ignore[return-value]
     return np.int64(chains.explorer[slot, clock, s])  # type: ignore[return-value]
 
 
-@inner
+@bare
+def _price(
+    kind: int,
+    rows: Rows,
+    radii: Radii,
+    plan: PlanArrays,
+    lanes: Lanes,
+    ledger: Ledger,
+    rule: Rule,
+    t: int,
+    s: int,
+    a: int,
+    scratch: Scratch,
+) -> float:
+    """Return the charge of playing `a` at (t, s), or where that is refused already, a part of it.
+
+    With the lower value in place of the upper one a charge can only fall, every operation on the way being
+    monotone: if the budget refuses even that, the upper value need not be known.
+    """
+    a1, now = plan.baseline[t, s], lanes.now
+    if a == a1 and kind != PAPER:
+        return 0.0
+    column = (plan.v_lower.shape[1], 1)
+    if radii.family == HOEFFDING and kind != DIFFERENCE:
+        lower, lower_lane = plan.v_lower[t + 1].reshape(column), 0
+        upper, upper_lane, worth = plan.v_upper[t + 1].reshape(column), 0, plan.v_upper[t, s]
+        known = t >= now[Now.UPPER_FROM]
+        if lanes.on:
+            lower, lower_lane = lanes.lower.v[t + 1], now[Now.LANE]
+            if now[Now.UPPER_LANES] == 1:
+                upper, upper_lane, worth = lanes.upper[t + 1], lower_lane, lanes.upper[t, s, lower_lane]
+                known = True
+        if not known:
+            low = lanes.lower.v[t, s, lower_lane] if lanes.on else plan.v_lower[t, s]
+            least = _count_price(kind, rows, radii, t, s, a, a1, low, lower, lower_lane, lower, lower_lane)
+            afforded, _ = authorise_kernel(ledger, True, least, rule)
+            if not afforded:
+                return least
+            now[Now.ASKED] += 1
+            if now[Now.GUESSING] == 1:
+                # The upper values that the lanes held last are guess enough.
+                upper, upper_lane, worth = lanes.upper[t + 1], LANES - 1, lanes.upper[t, s, LANES - 1]
+            else:
+                upper_from_into(plan, lanes, rows, radii, kind, t, scratch)
+                worth = plan.v_upper[t, s]
+        else:
+            now[Now.ASKED] += 1
+        return _count_price(
+            kind, rows, radii, t, s, a, a1, worth, lower, lower_lane, upper, upper_lane
+        )
+    now[Now.ASKED] += 1
+    if now[Now.GUESSING] == 0:
+        upper_from_into(plan, lanes, rows, radii, kind, t, scratch)
+    return charge_of(kind, rows, radii, plan, t, s, a, scratch)
+
+
+@bare
+def _count_price(
+    kind: int,
+    rows: Rows,
+    radii: Radii,
+    t: int,
+    s: int,
+    a: int,
+    a1: int,
+    worth: float,
+    lower: Floats,
+    lower_lane: int,
+    upper: Floats,
+    upper_lane: int,
+) -> float:
+    return count_charge(
+        kind,
+        rows.pair_index[s, a],
+        rows.pair_index[s, a1],
+        rows.begin,
+        rows.length,
+        rows.successor,
+        rows.weight,
+        rows.total,
+        rows.reward_total,
+        radii.width,
+        radii.discount,
+        radii.vmax[t],
+        worth,
+        lower,
+        lower_lane,
+        upper,
+        upper_lane,
+    )
+
+
+@bare
 def shield_step(
     chains: Chains,
     ledger: Ledger,
@@ -246,6 +368,7 @@ def shield_step(
     rows: Rows,
     radii: Radii,
     plan: PlanArrays,
+    lanes: Lanes,
     k: int,
     t: int,
     s: int,
@@ -258,7 +381,7 @@ def shield_step(
             extra = chains.live[Live.EXTRA] == 1
             clock = chains.length[slot] if chains.clock_is_meta and not extra else t
             a = _explorer_action(chains, slot, clock, s)
-            charge = charge_of(kind, rows, radii, plan, t, s, a, scratch)
+            charge = _price(kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch)
             afforded, ledger = authorise_kernel(ledger, True, charge, rule)
             if afforded:
                 return Proposal(a, True, charge, min(charge, rule.step_bound), chains.number[slot]), ledger
@@ -275,13 +398,16 @@ def shield_step(
         elif chains.stitched or t == 0:
             slot = chains.head[s]
             # Many chains may wait here, but they propose few actions: each is priced once.
-            chains.prices[:] = -1.0
+            for a in range(len(chains.prices)):
+                chains.prices[a] = -1.0
             while slot >= 0:
                 following = chains.following[slot]
                 clock = chains.length[slot] if chains.clock_is_meta else t
                 a = _explorer_action(chains, slot, clock, s)
                 if chains.prices[a] < 0.0:
-                    chains.prices[a] = charge_of(kind, rows, radii, plan, t, s, a, scratch)
+                    chains.prices[a] = _price(
+                        kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch
+                    )
                 charge = chains.prices[a]
                 afforded, ledger = authorise_kernel(ledger, True, charge, rule)
                 if afforded:
@@ -302,7 +428,7 @@ def shield_step(
     return Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1), ledger
 
 
-@inner
+@bare
 def shield_observe(
     chains: Chains, k: int, s: int, p: int, s_next: int, r: float, ended: bool, horizon: int
 ) -> int:
@@ -335,14 +461,14 @@ def shield_observe(
     return slot
 
 
-@inner
+@bare
 def _classify(chains: Chains, slot: int, k: int, horizon: int) -> None:
     """Count the episode as a long one for this chain, if it did not end in a refusal."""
     if chains.last_refused[slot] != k and 4 * chains.advanced[slot] >= horizon:
         chains.long[slot] += 1
 
 
-@inner
+@bare
 def end_episode(chains: Chains, k: int, s: int, horizon: int) -> bool:
     """Close episode k, which ended in s; return whether it was blocked."""
     slot = chains.live[Live.FED]

@@ -10,12 +10,18 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["inner", "jit"]
+__all__ = ["bare", "inner", "jit"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 # No wrapper for C callers: nobody calls from C, and it would double the code of every signature.
-OPTIONS: dict[str, Any] = {"fastmath": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+# `_nrt` is said outright, since a kernel compiled on the way to another takes over what that one has.
+OPTIONS: dict[str, Any] = {
+    "fastmath": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    "_nrt": True,
+}
 
 PACKAGE = Path(__file__).parent
 # Where compiled code comes from: these files, and what they compile of the shield.
@@ -30,6 +36,8 @@ KERNELS = (
     "model/rows.py",
     "planner/_backup.py",
     "planner/_kernels.py",
+    "planner/_lanes.py",
+    "planner/incremental.py",
     "shield/ledger.py",
     "shield/rule.py",
 )
@@ -47,6 +55,16 @@ def inner(function: F) -> F:
     Unpacking the big tuples for Python is most of what compiling a small kernel costs.
     """
     compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True})(function)
+    return compiled
+
+
+def bare(function: F) -> F:
+    """Compile a kernel that only other kernels call and that makes no array: references are not counted.
+
+    Counting is what most of a short kernel's time goes into where it is handed tuples of many arrays. numba
+    spells the option with an underscore (as of 0.68) and refuses to compile what would allocate.
+    """
+    compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True, "_nrt": False})(function)
     return compiled
 
 

@@ -14,29 +14,62 @@ from chary._audit_kernels import (
     judge_coverage,
     judge_deficit,
     judge_regret,
+    true_values_into,
+    value_lanes_truly_into,
 )
-from chary._chains import Chains, Proposal, begin_episode, end_episode, shield_observe, shield_step
-from chary._compile import inner, jit
-from chary.agents._mixtures import FROZEN, Mixture, switch_step, uniform_pair
+from chary._chains import (
+    Chains,
+    Proposal,
+    begin_episode,
+    end_episode,
+    guess_from_into,
+    shield_observe,
+    shield_step,
+)
+from chary._compile import bare, jit
+from chary.agents._mixtures import FROZEN, UCBVI, Mixture, switch_step, uniform_pair
 from chary.mdp import FiniteMDP
 from chary.model.counts import learn_into
 from chary.model.radii import Radii
 from chary.model.rows import Rows
-from chary.planner._backup import Scratch
-from chary.planner._kernels import Explorer, PlanArrays, explore_into, plan_into
+from chary.planner._backup import LOWER, UPPER, Scratch
+from chary.planner._kernels import OPTIMISE, Explorer, PlanArrays, backward_into, explore_into, plan_into
+from chary.planner.incremental import (
+    LANES,
+    Lanes,
+    Now,
+    all_values_into,
+    baseline_from_into,
+    evaluate_into,
+    explorer_into,
+    forget_versions,
+    lane_action,
+    open_lane,
+    open_whole,
+    plan_lanes_into,
+    upper_from_into,
+    values_behind_into,
+    version_into,
+)
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
 __all__ = [
     "BASELINE",
+    "FULL",
+    "INCREMENTAL",
     "MIXTURE",
+    "PLANNERS",
     "RANDOM",
     "SHIELD",
+    "Ahead",
     "Log",
     "Playing",
     "World",
+    "first_deviation_into",
     "has_room",
     "most_chain_steps",
+    "new_ahead",
     "new_log",
     "new_playing",
     "new_world",
@@ -49,6 +82,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SHIELD, MIXTURE, BASELINE, RANDOM = range(4)
+
+PLANNERS = ("full", "incremental")
+FULL, INCREMENTAL = range(2)
 
 
 class World(NamedTuple):
@@ -73,6 +109,18 @@ class Playing(NamedTuple):
     charges: Floats
     booked: Floats
     chains: Ints
+
+
+class Ahead(NamedTuple):
+    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
+
+    `switch[0]` is where the last episode of a mixing agent went over to its explorer: the guess for the next.
+    """
+
+    states: Ints
+    pairs: Ints
+    steps: Ints
+    switch: Ints
 
 
 class Log(NamedTuple):
@@ -125,6 +173,15 @@ def new_playing(horizon: int) -> Playing:
     )
 
 
+def new_ahead(horizon: int) -> Ahead:
+    """Return room for the episodes guessed ahead."""
+
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(1))
+
+
 def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
     """Return an empty log for `episodes` episodes."""
 
@@ -161,7 +218,7 @@ def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
     )
 
 
-@inner
+@bare
 def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     """Return the first place in begin..end-1 whose cumulative probability exceeds u, else the last.
 
@@ -177,13 +234,198 @@ def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     return min(low, end - 1)
 
 
-@inner
+@bare
 def first_state(world: World, u: float) -> int:
     """Return the state in which an episode starts."""
     last = len(world.start)
     while last > 1 and world.start[last - 2] == world.start[last - 1]:
         last -= 1
     return draw(world.start, 0, last, u)
+
+
+@bare
+def play_episode(
+    k: int,
+    s: int,
+    switch: int,
+    u_world: Floats,
+    u_agent: Floats,
+    agent: int,
+    world: World,
+    rows: Rows,
+    radii: Radii,
+    meta_rows: Rows,
+    meta_radii: Radii,
+    plan: PlanArrays,
+    lanes: Lanes,
+    explorer: Explorer,
+    chains: Chains,
+    rule: Rule,
+    kind: int,
+    mixture: Mixture,
+    playing: Playing,
+    scratch: Scratch,
+) -> tuple[int, float, float, bool]:
+    """Play episode k from s by the plan in use; return its steps, deficit, return and whether it was blocked.
+
+    A guessed episode differs in two things only: it feeds copies of the chains, and nothing learns from it.
+    """
+    horizon = radii.horizon
+    shielded = agent == SHIELD
+    learning = len(meta_rows.total) > 0 and lanes.now[Now.GUESSING] == 0
+    lane = lanes.now[Now.LANE]
+    ledger = Ledger(False, 0.0)
+    steps, total, weight = 0, 0.0, 1.0
+    playing.states[0] = s
+    for t in range(horizon):
+        decision = Proposal(0, False, 0.0, 0.0, -1)
+        if lanes.on:
+            plan.baseline[t, s] = lane_action(lanes.lower, t, s, lane)
+        if shielded:
+            decision, ledger = shield_step(
+                chains, ledger, rule, kind, rows, radii, plan, lanes, k, t, s, scratch
+            )
+        elif agent == MIXTURE:
+            a = mixture.frozen[t, s]
+            if t >= switch:
+                a = lane_action(lanes.optimistic, t, s, lane) if lanes.on else explorer.policy[t, s]
+            decision = Proposal(a, t >= switch, 0.0, 0.0, -1)
+        elif agent == BASELINE:
+            decision = Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1)
+        else:
+            p = uniform_pair(rows, s, u_agent[t + 1])
+            decision = Proposal(rows.pair_action[p], True, 0.0, 0.0, -1)
+        p = rows.pair_index[s, decision.action]
+        entry = draw(world.cumulative, world.row_start[p], world.row_start[p + 1], u_world[t + 1])
+        s_next, r = world.successor[entry], world.reward[entry]
+        ended = world.terminal[s_next]
+        playing.actions[t] = decision.action
+        playing.pairs[t] = p
+        playing.rewards[t] = r
+        playing.explored[t] = decision.explored
+        playing.charges[t] = decision.charge
+        playing.booked[t] = decision.booked
+        playing.chains[t] = decision.chain
+        playing.states[t + 1] = s_next
+        if shielded and decision.explored:
+            done = shield_observe(chains, k, s, p, s_next, r, ended, horizon)
+            if done >= 0 and learning:
+                learn_into(
+                    meta_rows,
+                    meta_radii,
+                    chains.step_state[done],
+                    chains.step_pair[done],
+                    chains.step_next[done],
+                    chains.step_reward[done],
+                    chains.length[done],
+                )
+        total += weight * r
+        weight *= radii.discount
+        s = s_next
+        steps = t + 1
+        if ended:
+            break
+    blocked = shielded and end_episode(chains, k, s, horizon)
+    return steps, ledger.deficit, total, blocked
+
+
+@bare
+def guess_into(
+    ahead: Ahead,
+    k: int,
+    most: int,
+    u_world: Floats,
+    u_agent: Floats,
+    agent: int,
+    world: World,
+    rows: Rows,
+    radii: Radii,
+    meta_rows: Rows,
+    meta_radii: Radii,
+    plan: PlanArrays,
+    lanes: Lanes,
+    explorer: Explorer,
+    chains: Chains,
+    guess: Chains,
+    rule: Rule,
+    kind: int,
+    mixture: Mixture,
+    playing: Playing,
+    scratch: Scratch,
+) -> tuple[int, bool, bool, int]:
+    """Play the next episodes by the plan at hand, and count them in the lanes behind them.
+
+    Returns how many episodes may be planned together, whether several of them are likely to ask for upper
+    values, whether any of them needs an explorer, and the stage from which several of them deviate, else H.
+    """
+    shielded = agent == SHIELD
+    if shielded:
+        guess_from_into(guess, chains)
+    asking, exploring, n = 0, agent == MIXTURE and mixture.kind != FROZEN, 1
+    deviating, since = 0, radii.horizon
+    for j in range(most):
+        s = first_state(world, u_world[j, 0])
+        # The plan at hand is that of the last lane: the latest counts.
+        open_lane(lanes, LANES - 1, True, False)
+        if shielded:
+            exploring |= begin_episode(guess, s, k + j) >= 0
+        steps, _, _, _ = play_episode(
+            k + j,
+            s,
+            ahead.switch[0],
+            u_world[j],
+            u_agent[j],
+            agent,
+            world,
+            rows,
+            radii,
+            meta_rows,
+            meta_radii,
+            plan,
+            lanes,
+            explorer,
+            guess,
+            rule,
+            kind,
+            mixture,
+            playing,
+            scratch,
+        )
+        asking += lanes.now[Now.ASKED] > 0
+        deviates = False
+        for t in range(steps):
+            if playing.actions[t] != plan.baseline[t, playing.states[t]]:
+                deviates = True
+                since = min(since, t)
+        deviating += deviates
+        ahead.steps[j] = steps
+        for t in range(steps):
+            ahead.states[j, t + 1] = playing.states[t + 1]
+            ahead.pairs[j, t] = playing.pairs[t]
+        if j + 1 == most:
+            break
+        if not version_into(
+            lanes.versions,
+            rows,
+            radii,
+            j + 1,
+            playing.pairs,
+            playing.states[1:],
+            playing.rewards,
+            steps,
+        ):
+            break
+        n += 1
+    return n, asking > 2, exploring, since if deviating > 2 else radii.horizon
+
+
+@bare
+def as_guessed(ahead: Ahead, j: int, playing: Playing, steps: int) -> bool:
+    """Return whether the episode just played is the one guessed for lane j."""
+    same = steps == ahead.steps[j]
+    for t in range(steps):
+        same &= playing.pairs[t] == ahead.pairs[j, t] and playing.states[t + 1] == ahead.states[j, t + 1]
+    return same
 
 
 @jit
@@ -201,12 +443,16 @@ def play_block(
     meta_rows: Rows,
     meta_radii: Radii,
     plan: PlanArrays,
+    planner: int,
+    lanes: Lanes,
     explorer: Explorer,
     chains: Chains,
+    guess: Chains,
     rule: Rule,
     kind: int,
     mixture: Mixture,
     prior: Ints,
+    ahead: Ahead,
     playing: Playing,
     log: Log,
     scratch: Scratch,
@@ -220,82 +466,136 @@ def play_block(
     separate = len(meta_rows.total) > 0
     shielded = agent == SHIELD
     everywhere = judge.coverage == EVERYWHERE
+    nobody = np.full(len(rows.visits), -1)
+    none = np.zeros((0, 0))
+    whole = (0, horizon - 1)
+    # The lanes planned together, the lane of the next episode, and what was planned for them.
+    n, lane, upper, optimistic, truth = 0, 0, False, False, horizon
     for k in range(first, last):
         if not has_room(rows, horizon) or (separate and not has_room(meta_rows, most_chain_steps(horizon))):
             return k
         u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
         s = first_state(world, u_world[0])
-        plan_into(plan, rows, radii, prior, kind, shielded or everywhere, scratch)
+        if planner == FULL:
+            plan_into(plan, rows, radii, prior, kind, shielded or everywhere, scratch)
+            open_whole(lanes)
+        elif not lanes.on:
+            backward_into(
+                plan.v_lower, none, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, whole, scratch
+            )
+            open_lane(lanes, 0, False, False)
+        else:
+            if lane == n:
+                forget_versions(lanes.versions)
+                most = min(LANES, last - k)
+                n, upper, optimistic, truth = guess_into(
+                    ahead,
+                    k,
+                    most,
+                    world_uniforms[k - offset : k - offset + most],
+                    agent_uniforms[k - offset : k - offset + most],
+                    agent,
+                    world,
+                    rows,
+                    radii,
+                    meta_rows,
+                    meta_radii,
+                    plan,
+                    lanes,
+                    explorer,
+                    chains,
+                    guess,
+                    rule,
+                    kind,
+                    mixture,
+                    playing,
+                    scratch,
+                )
+                lane = 0
+                optimistic = optimistic and not separate
+                plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, upper)
+                if optimistic:
+                    plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, False)
+                if truth < horizon:
+                    value_lanes_truly_into(judge, lanes.lower, truth)
+                lanes.now[Now.BATCHES] += 1
+            open_lane(lanes, lane, False, upper)
         switch = 0
         if shielded:
             slot = begin_episode(chains, s, k)
             if slot >= 0:
-                if separate:
-                    explore_into(explorer, meta_rows, meta_radii, scratch)
+                kept = chains.explorer[slot]
+                if lanes.on and optimistic:
+                    explorer_into(kept, lanes, lane)
                 else:
-                    explore_into(explorer, rows, radii, scratch)
-                for t in range(horizon):
-                    for x in range(len(rows.visits)):
-                        chains.explorer[slot, t, x] = explorer.policy[t, x]
+                    if separate:
+                        explore_into(explorer, meta_rows, meta_radii, scratch)
+                    else:
+                        explore_into(explorer, rows, radii, scratch)
+                    for t in range(horizon):
+                        for x in range(len(rows.visits)):
+                            kept[t, x] = explorer.policy[t, x]
+                    if lanes.on:
+                        lanes.optimistic.policy[:] = kept
         elif agent == MIXTURE:
             if mixture.kind != FROZEN:
-                explore_into(explorer, rows, radii, scratch)
+                if not lanes.on:
+                    explore_into(explorer, rows, radii, scratch)
+                elif mixture.kind != UCBVI:
+                    for t in range(horizon):
+                        for x in range(len(rows.visits)):
+                            explorer.policy[t, x] = lane_action(lanes.optimistic, t, x, lane)
             switch = switch_step(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
-        ledger = Ledger(False, 0.0)
-        steps, total, weight = 0, 0.0, 1.0
-        playing.states[0] = s
-        for t in range(horizon):
-            decision = Proposal(0, False, 0.0, 0.0, -1)
-            if shielded:
-                decision, ledger = shield_step(
-                    chains, ledger, rule, kind, rows, radii, plan, k, t, s, scratch
-                )
-            elif agent == MIXTURE:
-                a = explorer.policy[t, s] if t >= switch else mixture.frozen[t, s]
-                decision = Proposal(a, t >= switch, 0.0, 0.0, -1)
-            elif agent == BASELINE:
-                decision = Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1)
-            else:
-                p = uniform_pair(rows, s, u_agent[t + 1])
-                decision = Proposal(rows.pair_action[p], True, 0.0, 0.0, -1)
-            p = rows.pair_index[s, decision.action]
-            entry = draw(world.cumulative, world.row_start[p], world.row_start[p + 1], u_world[t + 1])
-            s_next, r = world.successor[entry], world.reward[entry]
-            ended = world.terminal[s_next]
-            playing.actions[t] = decision.action
-            playing.pairs[t] = p
-            playing.rewards[t] = r
-            playing.explored[t] = decision.explored
-            playing.charges[t] = decision.charge
-            playing.booked[t] = decision.booked
-            playing.chains[t] = decision.chain
-            playing.states[t + 1] = s_next
-            if shielded and decision.explored:
-                done = shield_observe(chains, k, s, p, s_next, r, ended, horizon)
-                if done >= 0 and separate:
-                    learn_into(
-                        meta_rows,
-                        meta_radii,
-                        chains.step_state[done],
-                        chains.step_pair[done],
-                        chains.step_next[done],
-                        chains.step_reward[done],
-                        chains.length[done],
-                    )
-            total += weight * r
-            weight *= radii.discount
-            s = s_next
-            steps = t + 1
-            if ended:
-                break
-        if shielded:
-            log.blocked[k] = end_episode(chains, k, s, horizon)
-        log.deficit[k] = ledger.deficit
-        log.returns[k] = total
+            ahead.switch[0] = switch
+        steps, log.deficit[k], log.returns[k], log.blocked[k] = play_episode(
+            k,
+            s,
+            switch,
+            u_world,
+            u_agent,
+            agent,
+            world,
+            rows,
+            radii,
+            meta_rows,
+            meta_radii,
+            plan,
+            lanes,
+            explorer,
+            chains,
+            rule,
+            kind,
+            mixture,
+            playing,
+            scratch,
+        )
         log.length[k] = steps
+        since = first_deviation_into(log, k, plan.baseline, playing, steps, everywhere)
+        if since < horizon:
+            if lanes.on and since >= truth and not everywhere:
+                for t in range(since, steps):
+                    true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
+            else:
+                if planner == FULL or everywhere:
+                    baseline_from_into(plan, lanes, 0)
+                    evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, 0, scratch)
+                else:
+                    baseline_from_into(plan, lanes, since)
+                    evaluate_into(judge.v_true, plan.baseline, judge.rows, judge.radii, (since, horizon - 1))
+            if everywhere:
+                if lanes.on:
+                    all_values_into(plan, lanes)
+                upper_from_into(plan, lanes, rows, radii, kind, 0, scratch)
+            elif lanes.on and shielded:
+                for t in range(since, steps):
+                    values_behind_into(plan, lanes, rows, t, playing.states[t], playing.pairs[t])
         judge_into(log, judge, k, kind, rows, radii, plan, mixture.frozen, playing, steps, shielded, scratch)
         keep_steps_into(log, k, playing, steps)
         learn_into(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
+        if lanes.on:
+            lane += 1
+            if lane < n and not as_guessed(ahead, lane - 1, playing, steps):
+                lane = n
     return last
 
 
@@ -335,12 +635,9 @@ def warm_block(
 @jit
 def has_room(rows: Rows, steps: int) -> bool:
     """Return whether any `steps` transitions can be counted without running out of entries."""
-    longest = 0
-    for p in range(len(rows.capacity)):
-        longest = max(longest, rows.capacity[p])
     # A row of capacity c that takes in m more moves to 2c, 4c, ...: at most 2c + 4m entries for all its
     # moves.
-    return rows.used[0] + steps * (4 + 2 * longest) <= len(rows.successor)
+    return rows.used[0] + steps * (4 + 2 * rows.used[1]) <= len(rows.successor)
 
 
 @jit
@@ -350,6 +647,25 @@ def most_chain_steps(horizon: int) -> int:
     A finished chain is only followed by another after a step that was refused.
     """
     return (horizon + 1) // 2 * horizon
+
+
+@jit
+def first_deviation_into(
+    log: Log, k: int, baseline: Ints, playing: Playing, steps: int, everywhere: bool
+) -> int:
+    """Count the steps of episode k that explored and that deviated; return the stage to judge from, else H.
+
+    Where everything played was the baseline's own action there is nothing to judge.
+    """
+    exploring, deviating, since = 0, 0, len(baseline)
+    for t in range(steps):
+        exploring += playing.explored[t]
+        if playing.actions[t] != baseline[t, playing.states[t]]:
+            deviating += 1
+            since = min(since, t)
+    log.exploring_steps[k] = exploring
+    log.deviating_steps[k] = deviating
+    return 0 if everywhere else since
 
 
 @jit
@@ -370,14 +686,7 @@ def judge_into(
     """Write what episode k really cost; reads the plan it was played under, changes nothing an agent sees."""
     everywhere = judge.coverage == EVERYWHERE
     log.regret[k] = judge_regret(judge, playing.states, playing.pairs, steps)
-    exploring, deviating = 0, 0
-    for t in range(steps):
-        exploring += playing.explored[t]
-        deviating += playing.actions[t] != plan.baseline[t, playing.states[t]]
-    log.exploring_steps[k] = exploring
-    log.deviating_steps[k] = deviating
-    if deviating > 0 or everywhere or (priced and exploring > 0):
-        evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, everywhere, scratch)
+    if log.deviating_steps[k] > 0 or everywhere:
         log.true_deficit[k], log.signed_deficit[k], log.largest_gap[k] = judge_deficit(
             judge, judge.v_true, plan.baseline, playing.states, playing.actions, playing.pairs, steps, scratch
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._audit_kernels import EVERYWHERE, Judge, evaluate_truly_into
-from chary._loop import Log, judge_into, keep_steps_into, new_playing
+from chary._loop import Log, first_deviation_into, judge_into, keep_steps_into, new_playing
 from chary.agents.fixed import Random
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec
@@ -43,7 +43,7 @@ def play_steps(
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
     agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
     frozen = agent.frozen_baseline
-    evaluate_truly_into(judge.v_frozen, judge.q_frozen, judge, frozen, False, scratch)
+    evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, scratch)
     if oracle:
         value = judge.v_frozen[0].copy()
         agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
@@ -68,6 +68,9 @@ def play_steps(
             )
         log.deficit[k] = episode.decisions[-1].deficit
         log.length[k] = steps
+        everywhere = judge.coverage == EVERYWHERE
+        if first_deviation_into(log, k, arrays.baseline, playing, steps, everywhere) < mdp.horizon:
+            evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
         judge_into(
             log,
             judge,

@@ -15,9 +15,12 @@ from chary._loop import (
     MIXTURE,
     RANDOM,
     SHIELD,
+    FULL,
+    PLANNERS,
     Log,
     has_room,
     most_chain_steps,
+    new_ahead,
     new_log,
     new_playing,
     new_world,
@@ -38,6 +41,7 @@ from chary.model.knowledge import Knowledge
 from chary.model.rows import no_rows
 from chary.planner._backup import Scratch, new_scratch
 from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
+from chary.planner.incremental import new_lanes
 from chary.randomness import generator_for
 from chary.run import ChainLog, Run, Steps
 from chary.shield import Rule
@@ -64,6 +68,7 @@ def simulate(
     coverage: str = "played",
     record_steps: bool = False,
     driver: str = "compiled",
+    planner: str = "incremental",
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
@@ -78,6 +83,8 @@ def simulate(
             (t, s, a), `everywhere`, which costs about one more plan an episode.
         record_steps: Whether to keep every step, as `run.steps`.
         driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.
+        planner: How the compiled driver plans: `incremental`, or `full` for a whole backward induction before
+            every episode; the same plans, bit for bit.
         progress: Called now and then with episodes done and episodes in all.
 
     Raises:
@@ -103,11 +110,13 @@ def simulate(
     check_integer("seed", seed, minimum=0)
     check_choice("coverage", coverage, COVERAGES)
     check_choice("driver", driver, DRIVERS)
+    check_choice("planner", planner, PLANNERS)
     if isinstance(agent, CharyUCBVI):
         agent.check_problem(mdp.setting)
     prior = agent.prior_actions(mdp.setting, mdp)
     scratch = new_scratch(mdp.n_states)
-    judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage))
+    in_lanes = driver == DRIVERS[0] and planner != PLANNERS[FULL] and agent.bonus == "hoeffding"
+    judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
     check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
     log = new_log(episodes, mdp.horizon, steps=record_steps)
     report = progress or (lambda done, total: None)
@@ -118,7 +127,9 @@ def simulate(
         began = time.perf_counter()
         chains = play_steps(log, mdp, agent, judge, episodes, warmup, seed, prior, report, scratch)
     else:
-        began, chains = _play_compiled(log, mdp, agent, judge, episodes, warmup, seed, prior, report, scratch)
+        began, chains = _play_compiled(
+            log, mdp, agent, judge, episodes, warmup, seed, prior, planner, report, scratch
+        )
     seconds = time.perf_counter() - began
     span = mdp.scale.span
     return Run(
@@ -172,6 +183,7 @@ def _play_compiled(
     warmup: int,
     seed: int,
     prior: Ints,
+    planner: str,
     report: Callable[[int, int], None],
     scratch: Scratch,
 ) -> tuple[float, ChainLog]:
@@ -185,7 +197,7 @@ def _play_compiled(
     separate: Knowledge | None = None
     if isinstance(agent, CharyUCBVI) and agent.data == "meta":
         separate = Knowledge.empty(setting, agent.bounds, **totals)
-    world, playing = new_world(mdp), new_playing(H)
+    world, playing, ahead = new_world(mdp), new_playing(H), new_ahead(H)
 
     for target in (knowledge, separate):
         if target is not None:
@@ -197,21 +209,25 @@ def _play_compiled(
 
             _in_blocks(warmup, H, draws, warm, lambda done, total: None)
 
-    plan = new_plan_arrays(S, P, H, differences=kind == DIFFERENCE)
+    plan = new_plan_arrays(S, H, differences=kind == DIFFERENCE)
     plan_into(plan, knowledge.rows, knowledge.radii, prior, PAPER, False, scratch)
     frozen = plan.baseline.copy()
-    evaluate_truly_into(judge.v_frozen, judge.q_frozen, judge, frozen, False, scratch)
+    evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, scratch)
     oracle = isinstance(agent, MixtureSpec) and agent.baseline_value == "oracle"
     mixture = new_mixture(
         agent.kind if isinstance(agent, MixtureSpec) else UCBVI,
         frozen=frozen,
-        n_pairs=P,
         alpha=getattr(agent, "alpha", 0.0),
         eta=(agent.eta or 0.0) / setting.scale.span,
         oracle_value=judge.v_frozen[0] if oracle else None,
     )
     explorer = new_explorer(S, P, H, falling=agent.bonus in UCBVI_FAMILIES)
+    lanes = new_lanes(setting, knowledge.radii.family if planner != PLANNERS[FULL] else -1)
     chains = _chains_for(agent, setting, episodes)
+    # Guessed episodes read the explorers of the chains at hand, and change a copy of all the rest.
+    guess = _chains_for(agent, setting, episodes if lanes.on else 0)._replace(
+        explorer=chains.explorer, newest=lanes.optimistic.policy
+    )
     rule = agent.resolved_rule(setting.scale.span) if isinstance(agent, CharyUCBVI) else Rule.closed()
     if isinstance(agent, MixtureSpec):
         player = MIXTURE
@@ -238,12 +254,16 @@ def _play_compiled(
             meta.rows,
             meta.radii,
             plan,
+            PLANNERS.index(planner),
+            lanes,
             explorer,
             chains,
+            guess,
             rule,
             kind,
             mixture,
             prior,
+            ahead,
             playing,
             log,
             scratch,
@@ -280,7 +300,7 @@ def _in_blocks(
 
 def _make_room(knowledge: Knowledge, steps: int) -> None:
     if not has_room(knowledge.rows, steps):
-        longest = int(knowledge.rows.capacity.max(initial=0))
+        longest = int(knowledge.rows.used[1])
         # Repacked rows have half as much room again, at most.
         knowledge.make_room(len(knowledge.rows.successor) + steps * (4 + 3 * longest))
 

@@ -53,7 +53,6 @@ class Mixture(NamedTuple):
     promised: Floats
     v_frozen: Floats
     v_explorer: Floats
-    q_room: Floats
     lower: Floats
 
 
@@ -61,7 +60,6 @@ def new_mixture(
     kind: int,
     *,
     frozen: Ints,
-    n_pairs: int,
     alpha: float = 0.0,
     eta: float = 0.0,
     oracle_value: Floats | None = None,
@@ -79,7 +77,6 @@ def new_mixture(
         promised=np.zeros(1),
         v_frozen=np.zeros((H + 1, S)),
         v_explorer=np.zeros((H + 1, S)),
-        q_room=np.zeros((H, n_pairs)),
         lower=np.zeros(H + 1),
     )
 
@@ -95,13 +92,13 @@ def switch_step(
     if mixture.kind == FROZEN:
         return horizon
     nobody = np.full(len(rows.visits), -1)
-    none = np.zeros((0, 0))
+    none, stages = np.zeros((0, 0)), (0, horizon - 1)
     if len(mixture.oracle_value) > 0:
         worth = mixture.oracle_value
     else:
         backward_into(
             mixture.v_frozen,
-            mixture.q_room,
+            none,
             mixture.frozen,
             rows,
             radii,
@@ -109,11 +106,12 @@ def switch_step(
             EVALUATE,
             nobody,
             none,
+            stages,
             scratch,
         )
         worth = mixture.v_frozen[0]
     backward_into(
-        mixture.v_explorer, mixture.q_room, explorer, rows, radii, LOWER, EVALUATE, nobody, none, scratch
+        mixture.v_explorer, none, explorer, rows, radii, LOWER, EVALUATE, nobody, none, stages, scratch
     )
     if mixture.kind == CUCBVI:
         return _cucbvi_step(mixture, worth, mixture.v_explorer[0, s], s, horizon)

@@ -220,7 +220,6 @@ class TabularAgent:
                 self._mixture = new_mixture(
                     self.spec.kind,
                     frozen=frozen,
-                    n_pairs=self.setting.n_pairs,
                     alpha=getattr(self.spec, "alpha", 0.0),
                     eta=(self.spec.eta or 0.0) / self.setting.scale.span,
                     oracle_value=self._oracle_value,

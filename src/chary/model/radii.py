@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import inner
+from chary._compile import bare
 from chary.errors import InvalidSetting, check_integer
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
@@ -24,6 +24,7 @@ __all__ = [
     "L1",
     "Radii",
     "exact_radii",
+    "hoeffding_width",
     "radii_for",
     "refresh_into",
 ]
@@ -143,7 +144,7 @@ def _radii(
     )
 
 
-@inner
+@bare
 def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
     """Recompute the radii of pair p after its counts changed; they depend on nothing else."""
     n = rows.total[p]
@@ -152,9 +153,7 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
     mean = rows.reward_total[p] / n
     n_states = len(rows.visits)
     if radii.family == HOEFFDING:
-        # At least 1: rewards in [0, 1] fluctuate by 1 even where values are capped below it.
-        largest = max(1.0, radii.vmax[0])
-        radii.width[p] = radii.scale * 4.0 * largest * math.sqrt(n_states * radii.log_term / max(1.0, n))
+        radii.width[p] = hoeffding_width(radii.scale, radii.log_term, radii.vmax[0], n_states, n)
     elif radii.family == CH:
         radii.width[p] = radii.scale * 7.0 * radii.horizon * radii.log_term / math.sqrt(n)
     elif radii.family == BERNSTEIN:
@@ -188,7 +187,14 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
             radii.reward_below[p] = mean - (1.0 - _bernoulli_edge(1.0 - mean, radius))
 
 
-@inner
+@bare
+def hoeffding_width(scale: float, log_term: float, vmax: float, n_states: int, n: float) -> float:
+    """Return the `hoeffding` bonus after n visits."""
+    # At least 1: rewards in [0, 1] fluctuate by 1 even where values are capped below it.
+    return scale * 4.0 * max(1.0, vmax) * math.sqrt(n_states * log_term / max(1.0, n))
+
+
+@bare
 def _reward_spread(rows: Rows, p: int) -> float:
     """Return the mean variance of rewards among transitions to the same successor."""
     between = 0.0
@@ -198,7 +204,7 @@ def _reward_spread(rows: Rows, p: int) -> float:
     return left / rows.total[p] if left > SPREAD_NOISE * rows.square_total[p] else 0.0
 
 
-@inner
+@bare
 def _reward_divergence(total: float, n: float, log_term: float) -> float:
     """Return beta / n of the Krichevsky-Trofimov mixture for two symbols, counts `total` and n - total.
 
@@ -216,7 +222,7 @@ def _reward_divergence(total: float, n: float, log_term: float) -> float:
     return max(0.0, (log_term + log_likelihood - mixture) / n)
 
 
-@inner
+@bare
 def _bernoulli_edge(mean: float, divergence: float) -> float:
     """Return the largest mu in [mean, 1] with kl(mean || mu) <= divergence, by bisection to the last bit."""
     low, high = min(mean, 1.0), 1.0

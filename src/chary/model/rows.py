@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import inner, jit
+from chary._compile import bare, jit
 from chary.mdp import FiniteMDP, Setting
 
 __all__ = [
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     Row p holds `length[p]` entries from `begin[p]` on, successors ascending, with room for
     `capacity[p]`; `reward` are sums of rewards on the transition. `total`, `reward_total` and
     `square_total` are N(s, a) and the sums of rewards and of their squares, shape (P,); `visits` is N(s),
-    shape (S,); `used[0]` is how much of the entries is handed out.
+    shape (S,); `used[0]` is how much of the entries is handed out and `used[1]` the largest capacity.
     """
 
     pair_start: Ints
@@ -69,7 +69,7 @@ def empty_rows(setting: Setting, room: int = 0) -> Rows:
         reward_total=np.zeros(P),
         square_total=np.zeros(P),
         visits=np.zeros(setting.n_states),
-        used=np.zeros(1, dtype=np.int64),
+        used=np.zeros(2, dtype=np.int64),
     )
 
 
@@ -89,11 +89,11 @@ def true_rows(mdp: FiniteMDP) -> Rows:
     rows.reward[:] = mdp.probability * mdp.reward
     rows.total[:] = 1.0
     rows.reward_total[:] = np.add.reduceat(rows.reward, mdp.row_start[:-1])
-    rows.used[0] = len(mdp.successor)
+    rows.used[:] = len(mdp.successor), rows.capacity.max(initial=0)
     return rows
 
 
-@inner
+@bare
 def find_place(ascending: Ints, begin: int, end: int, x: int) -> int:
     """Return the first place in begin..end-1 whose entry is >= x, else `end`, by bisection.
 
@@ -127,6 +127,7 @@ def count_into(rows: Rows, p: int, x: int, r: float) -> None:
             rows.begin[p] = fresh
             rows.capacity[p] = capacity
             rows.used[0] = fresh + capacity
+            rows.used[1] = max(rows.used[1], capacity)
             place = fresh + offset
             end = fresh + rows.length[p]
         for i in range(end, place, -1):
@@ -176,7 +177,7 @@ def repacked(rows: Rows, room: int) -> Rows:
         successor=successor,
         weight=weight,
         reward=reward,
-        used=np.array([used], dtype=np.int64),
+        used=np.array([used, capacity.max(initial=0)], dtype=np.int64),
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import inner, jit
+from chary._compile import bare, inner, jit
 from chary.model.radii import CH, EXACT, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import (
@@ -34,8 +34,10 @@ __all__ = [
     "PlanArrays",
     "backward_into",
     "charge_of",
+    "count_charge",
     "differences_into",
     "explore_into",
+    "lower_q",
     "new_explorer",
     "new_plan_arrays",
     "plan_into",
@@ -54,26 +56,24 @@ EVALUATE_ALL: int = np.int64(2)  # type: ignore[assignment]
 
 
 class PlanArrays(NamedTuple):
-    """What a plan holds: lower and upper value of the baseline, its lower Q, its policy, value differences.
+    """What a plan holds: lower and upper value of the baseline, its policy, value differences.
 
-    Shapes: `v_lower` and `v_upper` (H + 1, S), `q_lower` (H, P), `baseline` (H, S), `difference`
-    (H + 1, S, S) for the charge of that name and (0, 0, 0) otherwise.
+    Shapes: `v_lower` and `v_upper` (H + 1, S), `baseline` (H, S), `difference` (H + 1, S, S) for the charge
+    of that name and (0, 0, 0) otherwise. The lower Q is a backup away: `lower_q`.
     """
 
     v_lower: Floats
     v_upper: Floats
-    q_lower: Floats
     baseline: Ints
     difference: Floats
 
 
-def new_plan_arrays(n_states: int, n_pairs: int, horizon: int, *, differences: bool) -> PlanArrays:
+def new_plan_arrays(n_states: int, horizon: int, *, differences: bool) -> PlanArrays:
     """Return a plan with nothing in it."""
     size = (horizon + 1, n_states, n_states) if differences else (0, 0, 0)
     return PlanArrays(
         np.zeros((horizon + 1, n_states)),
         np.zeros((horizon + 1, n_states)),
-        np.zeros((horizon, n_pairs)),
         np.zeros((horizon, n_states), dtype=np.int64),
         np.zeros(size),
     )
@@ -117,16 +117,17 @@ def backward_into(
     mode: int,
     prior: Ints,
     ceiling: Floats,
+    stages: tuple[int, int],
     scratch: Scratch,
 ) -> None:
     """Fill values (H + 1, S), Q (H, P) and policy (H, S) by backward induction, section 5.
 
-    In mode OPTIMISE the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
+    `stages` are the first and the last to fill, 0 and H - 1 for all; what lies behind the last is taken as
+    it stands. `q` may be (0, 0): Q is not kept then. In mode OPTIMISE the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
     to the lowest index; EVALUATE evaluates `policy` and fills Q for its own pairs only, EVALUATE_ALL for all.
     `ceiling` (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses
     ask.
     """
-    horizon = radii.horizon
     n_states = len(rows.visits)
     # Fields of a tuple are fetched and counted at every use: hold what the inner loop reads.
     pair_start, pair_action, pair_index = rows.pair_start, rows.pair_action, rows.pair_index
@@ -134,8 +135,9 @@ def backward_into(
     total, reward_total, width = rows.total, rows.reward_total, radii.width
     terminal, discount = radii.terminal, radii.discount
     plain = radii.family == EXACT or radii.family == HOEFFDING or radii.family == CH
-    v[horizon] = 0.0
-    for t in range(horizon - 1, -1, -1):
+    v[radii.horizon] = 0.0
+    first_stage, last_stage = stages
+    for t in range(last_stage, first_stage - 1, -1):
         v_next = v[t + 1]
         vmax = radii.vmax[t]
         order = sorted_states(radii, v_next)
@@ -146,9 +148,11 @@ def backward_into(
                 if mode == OPTIMISE:
                     policy[t, s] = 0
                 continue
+            played = -1
+            if mode != OPTIMISE:
+                played = pair_index[s, policy[t, s]]
             if mode == EVALUATE:
-                first = pair_index[s, policy[t, s]]
-                last = first + 1
+                first, last = played, played + 1
             best, chosen = -1.0, 0
             for p in range(first, last):
                 if total[p] == 0.0:
@@ -170,15 +174,18 @@ def backward_into(
                 if len(ceiling) > 0:
                     value = min(value, ceiling[t, p])
                     ceiling[t, p] = value
-                q[t, p] = value
+                if len(q) > 0:
+                    q[t, p] = value
+                if mode != OPTIMISE:
+                    if p == played:
+                        best = value
+                    continue
                 action = pair_action[p]
                 if value > best or (value == best and action == prior[s]):
                     best, chosen = value, action
+            v[t, s] = best
             if mode == OPTIMISE:
                 policy[t, s] = chosen
-                v[t, s] = best
-            else:
-                v[t, s] = q[t, pair_index[s, policy[t, s]]]
 
 
 @jit
@@ -187,14 +194,14 @@ def plan_into(
 ) -> None:
     """Fill the plan: the lower optimum with its baseline, and where asked that baseline's upper value."""
     none = np.zeros((0, 0))
+    stages = (0, radii.horizon - 1)
     backward_into(
-        plan.v_lower, plan.q_lower, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, scratch
+        plan.v_lower, none, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, stages, scratch
     )
     if upper:
-        # The upper Q is needed at the baseline's own pairs alone, and only for its value: no room is kept
-        # for it.
-        room = np.zeros(plan.q_lower.shape)
-        backward_into(plan.v_upper, room, plan.baseline, rows, radii, UPPER, EVALUATE, prior, none, scratch)
+        backward_into(
+            plan.v_upper, none, plan.baseline, rows, radii, UPPER, EVALUATE, prior, none, stages, scratch
+        )
         if kind == DIFFERENCE:
             differences_into(plan.difference, rows, radii, plan, scratch)
 
@@ -213,8 +220,16 @@ def explore_into(explorer: Explorer, rows: Rows, radii: Radii, scratch: Scratch)
         OPTIMISE,
         nobody,
         explorer.ceiling,
+        (0, radii.horizon - 1),
         scratch,
     )
+
+
+@inner
+def lower_q(rows: Rows, radii: Radii, plan: PlanArrays, t: int, p: int, scratch: Scratch) -> float:
+    """Return the lower Q_t of pair p under the plan's baseline."""
+    v_next = plan.v_lower[t + 1]
+    return backup(rows, radii, p, t, LOWER, v_next, sorted_states(radii, v_next), scratch)
 
 
 @jit
@@ -226,14 +241,48 @@ def charge_of(
     p = rows.pair_index[s, a]
     if a == a1 and kind != PAPER:
         return 0.0
-    whole = max(plan.v_upper[t, s] - plan.q_lower[t, p], 0.0)
     p1 = rows.pair_index[s, a1]
+    v_lower, v_upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
+    column = (len(v_lower), 1)
+    if kind != DIFFERENCE and (radii.family == HOEFFDING or radii.family == CH):
+        return count_charge(
+            kind,
+            p,
+            p1,
+            rows.begin,
+            rows.length,
+            rows.successor,
+            rows.weight,
+            rows.total,
+            rows.reward_total,
+            radii.width,
+            radii.discount,
+            radii.vmax[t],
+            plan.v_upper[t, s],
+            v_lower.reshape(column),
+            0,
+            v_upper.reshape(column),
+            0,
+        )
+    whole = max(plan.v_upper[t, s] - lower_q(rows, radii, plan, t, p, scratch), 0.0)
     if kind == PAPER or rows.total[p] == 0.0 or rows.total[p1] == 0.0:
         return whole
-    v_lower, v_upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
     order_lower, order_upper = sorted_states(radii, v_lower), sorted_states(radii, v_upper)
     means = rows.reward_total[p1] / rows.total[p1] - rows.reward_total[p] / rows.total[p]
-    gap = means + radii.discount * _shared_mass_gap(rows, p1, p, v_lower, v_upper)
+    gap = means + radii.discount * shared_mass_gap(
+        rows.begin[p1],
+        rows.begin[p1] + rows.length[p1],
+        rows.total[p1],
+        rows.begin[p],
+        rows.begin[p] + rows.length[p],
+        rows.total[p],
+        rows.successor,
+        rows.weight,
+        v_lower.reshape(column),
+        0,
+        v_upper.reshape(column),
+        0,
+    )
     above = deviation(rows, radii, p1, UPPER, v_lower, v_upper, order_lower, order_upper, scratch)
     below = deviation(rows, radii, p, LOWER, v_lower, v_upper, order_lower, order_upper, scratch)
     coupled = max(0.0, min(whole, gap + above + below))
@@ -250,24 +299,88 @@ def charge_of(
     return max(0.0, min(coupled, means + radii.discount * moved + slack))
 
 
-@inner
-def _shared_mass_gap(rows: Rows, p1: int, p: int, v_lower: Floats, v_upper: Floats) -> float:
-    """Return the sum of w+ V_hi - w- V_lo with w = Ph(p1) - Ph(p), merging two ascending rows."""
-    i, j = rows.begin[p1], rows.begin[p]
-    end_i, end_j = i + rows.length[p1], j + rows.length[p]
+@bare
+def count_charge(
+    kind: int,
+    p: int,
+    p1: int,
+    begin: Ints,
+    length: Ints,
+    successor: Ints,
+    weight: Floats,
+    total: Floats,
+    reward_total: Floats,
+    width: Floats,
+    discount: float,
+    top: float,
+    worth: float,
+    v_lower: Floats,
+    lower_lane: int,
+    v_upper: Floats,
+    upper_lane: int,
+) -> float:
+    """Return the charge of pair p where the baseline plays p1, for bonuses that the counts give alone.
+
+    `worth` is the upper value here; `v_lower` and `v_upper` are (S, lanes) of the next stage, one lane of each
+    being read. Plain arrays, for speed: this is what every proposal of the shield costs.
+    """
+    q = 0.0
+    if total[p] > 0.0:
+        future = 0.0
+        for i in range(begin[p], begin[p] + length[p]):
+            future += weight[i] * v_lower[successor[i], lower_lane]
+        q = (reward_total[p] + discount * future) / total[p]
+        q = min(max(q - width[p], 0.0), top)
+    whole = max(worth - q, 0.0)
+    if kind == PAPER or total[p] == 0.0 or total[p1] == 0.0:
+        return whole
+    means = reward_total[p1] / total[p1] - reward_total[p] / total[p]
+    gap = means + discount * shared_mass_gap(
+        begin[p1],
+        begin[p1] + length[p1],
+        total[p1],
+        begin[p],
+        begin[p] + length[p],
+        total[p],
+        successor,
+        weight,
+        v_lower,
+        lower_lane,
+        v_upper,
+        upper_lane,
+    )
+    return max(0.0, min(whole, gap + width[p1] + width[p]))
+
+
+@bare
+def shared_mass_gap(
+    i: int,
+    end_i: int,
+    n_i: float,
+    j: int,
+    end_j: int,
+    n_j: float,
+    successor: Ints,
+    weight: Floats,
+    v_lower: Floats,
+    lower_lane: int,
+    v_upper: Floats,
+    upper_lane: int,
+) -> float:
+    """Return the sum of w+ V_hi - w- V_lo, w the difference of two ascending rows, i.. and j.., merging them."""
     total = 0.0
     while i < end_i or j < end_j:
-        x_i = rows.successor[i] if i < end_i else len(v_lower)
-        x_j = rows.successor[j] if j < end_j else len(v_lower)
+        x_i = successor[i] if i < end_i else len(v_lower)
+        x_j = successor[j] if j < end_j else len(v_lower)
         x = min(x_i, x_j)
         w = 0.0
         if x_i == x:
-            w += rows.weight[i] / rows.total[p1]
+            w += weight[i] / n_i
             i += 1
         if x_j == x:
-            w -= rows.weight[j] / rows.total[p]
+            w -= weight[j] / n_j
             j += 1
-        total += w * (v_upper[x] if w > 0.0 else v_lower[x])
+        total += w * (v_upper[x, upper_lane] if w > 0.0 else v_lower[x, lower_lane])
     return total
 
 

@@ -1,0 +1,278 @@
+"""Rows applied to several value functions at once, one a lane: the inner loop of `incremental`, as vectors.
+
+A lane is one element of a vector register. The sums of every lane are those of `expected_backup`, in its order
+and with its roundings: a vector holds eight of them, it never adds across lanes. numba does not turn such loops
+into vector code by itself (as of 0.68, where its SLP pass is off), hence LLVM's own instructions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+__all__ = [
+    "LANES",
+    "both_sides_into",
+    "copy_into",
+    "exceeds",
+    "largest",
+    "one_row_into",
+    "reaches",
+    "versions_into",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LANES = 16
+
+VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+INT32, INT64 = ir.IntType(32), ir.IntType(64)
+
+
+def _splat(builder: Any, x: Any) -> Any:
+    """Return a vector that holds x in every lane."""
+    nothing = ir.Constant(VECTOR, ir.Undefined)
+    first = builder.insert_element(nothing, x, ir.Constant(INT32, 0))
+    places = ir.Constant(ir.VectorType(INT32, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, nothing, places)
+
+
+def _vector_at(builder: Any, pointer: Any, row: Any) -> Any:
+    """Return the address of row `row` of an array with LANES columns."""
+    offset = builder.mul(row, ir.Constant(INT64, LANES))
+    return builder.bitcast(builder.gep(pointer, [offset]), VECTOR.as_pointer())
+
+
+def _load(builder: Any, pointer: Any, row: Any) -> Any:
+    return builder.load(_vector_at(builder, pointer, row), align=8)
+
+
+def _sums(
+    builder: Any, begin: Any, end: Any, successor: Any, weights: Any, values: list[Any]
+) -> list[Any]:
+    """Emit the loop over a row's entries; return, for each array of values, sum_i weight_i V(x_i) by lane.
+
+    `weights(i)` gives entry i's weight as a vector.
+    """
+    before = builder.block
+    loop = builder.append_basic_block("entries")
+    done = builder.append_basic_block("summed")
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    builder.cbranch(builder.icmp_signed("<", begin, end), loop, done)
+    builder.position_at_end(loop)
+    i = builder.phi(INT64)
+    i.add_incoming(begin, before)
+    sums = [builder.phi(VECTOR) for _ in values]
+    x = builder.load(builder.gep(successor, [i]))
+    weight = weights(i)
+    longer = []
+    for total, v in zip(sums, values, strict=True):
+        total.add_incoming(zero, before)
+        longer.append(builder.fadd(total, builder.fmul(weight, _load(builder, v, x))))
+    following = builder.add(i, ir.Constant(INT64, 1))
+    i.add_incoming(following, builder.block)
+    for total, new in zip(sums, longer, strict=True):
+        total.add_incoming(new, builder.block)
+    after = builder.block
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    builder.position_at_end(done)
+    results = [builder.phi(VECTOR) for _ in values]
+    for result, new in zip(results, longer, strict=True):
+        result.add_incoming(zero, before)
+        result.add_incoming(new, after)
+    return results
+
+
+def _finish(
+    builder: Any, future: Any, reward: Any, discount: Any, n: Any, shift: Any, top: Any
+) -> Any:
+    """Emit min(max((reward + discount * future) / n + shift, 0), top) on vectors."""
+    value = builder.fdiv(builder.fadd(reward, builder.fmul(discount, future)), n)
+    value = builder.fadd(value, shift)
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    value = builder.select(builder.fcmp_ordered(">", zero, value), zero, value)
+    return builder.select(builder.fcmp_ordered("<", top, value), top, value)
+
+
+def _data(context: Any, builder: Any, sig: Any, args: Any, place: int) -> Any:
+    return context.make_array(sig.args[place])(context, builder, args[place]).data
+
+
+def _store(context: Any, builder: Any, sig: Any, args: Any, row: int, value: Any) -> None:
+    """Emit the store of a vector into the array that is the first argument, at the row of argument `row`."""
+    target = _vector_at(builder, _data(context, builder, sig, args, 0), args[row])
+    builder.store(value, target, align=8)
+
+
+def _splat_weights(context: Any, builder: Any, sig: Any, args: Any, place: int) -> Any:
+    weight = _data(context, builder, sig, args, place)
+    return lambda i: _splat(builder, builder.load(builder.gep(weight, [i])))
+
+
+def _emit_one_row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    successor, v = (_data(context, builder, sig, args, place) for place in (4, 6))
+    weights = _splat_weights(context, builder, sig, args, 5)
+    (future,) = _sums(builder, args[2], args[3], successor, weights, [v])
+    value = _finish(builder, future, *(_splat(builder, x) for x in args[7:]))
+    _store(context, builder, sig, args, 1, value)
+    return context.get_dummy_value()
+
+
+def _emit_both_sides(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    successor, *values = (_data(context, builder, sig, args, place) for place in (5, 7, 8))
+    weights = _splat_weights(context, builder, sig, args, 6)
+    futures = _sums(builder, args[3], args[4], successor, weights, values)
+    reward, discount, n, width, top = (_splat(builder, x) for x in args[9:])
+    below = builder.fsub(ir.Constant(VECTOR, [-0.0] * LANES), width)
+    for row, future, shift in zip((1, 2), futures, (below, width), strict=True):
+        _store(context, builder, sig, args, row, _finish(builder, future, reward, discount, n, shift, top))
+    return context.get_dummy_value()
+
+
+def _emit_versions(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    successor, weight, v = (_data(context, builder, sig, args, place) for place in (4, 5, 6))
+    (future,) = _sums(builder, args[2], args[3], successor, lambda i: _load(builder, weight, i), [v])
+    reward, n, width = (
+        _load(builder, _data(context, builder, sig, args, place), args[7]) for place in (8, 10, 12)
+    )
+    discount, sign, top = (_splat(builder, args[place]) for place in (9, 11, 13))
+    value = _finish(builder, future, reward, discount, n, builder.fmul(sign, width), top)
+    _store(context, builder, sig, args, 1, value)
+    return context.get_dummy_value()
+
+
+def _emit_largest(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    vector = _load(builder, _data(context, builder, sig, args, 0), args[1])
+    left = [builder.extract_element(vector, ir.Constant(INT32, j)) for j in range(LANES)]
+    while len(left) > 1:
+        pairs = zip(left[::2], left[1::2], strict=True)
+        left = [builder.select(builder.fcmp_ordered(">", b, a), b, a) for a, b in pairs]
+    return left[0]
+
+
+def _any_lane(builder: Any, lanes: Any) -> Any:
+    mask = ir.IntType(LANES)
+    return builder.icmp_unsigned("!=", builder.bitcast(lanes, mask), ir.Constant(mask, 0))
+
+
+def _emit_reaches(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    room = _data(context, builder, sig, args, 0)
+    value, best = (_load(builder, room, args[place]) for place in (1, 2))
+    return _any_lane(builder, builder.fcmp_ordered(">=", value, best))
+
+
+def _emit_exceeds(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    value = _load(builder, _data(context, builder, sig, args, 0), args[1])
+    return builder.not_(_any_lane(builder, builder.fcmp_ordered("<=", value, _splat(builder, args[2]))))
+
+
+def _emit_copy(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    _store(context, builder, sig, args, 1, _load(builder, _data(context, builder, sig, args, 2), args[3]))
+    return context.get_dummy_value()
+
+
+@intrinsic  # type: ignore[misc]
+def one_row_into(
+    _: Any,
+    out: Floats,
+    row: int,
+    begin: int,
+    end: int,
+    successor: Ints,
+    weight: Floats,
+    v: Floats,
+    reward: float,
+    discount: float,
+    n: float,
+    shift: float,
+    top: float,
+) -> Any:
+    """Fill out[row], one value a lane: (reward + discount * sum_i w_i V(x_i)) / n + shift, within [0, top].
+
+    `v` has shape (S, LANES).
+    """
+    return types.void(
+        out, row, begin, end, successor, weight, v, reward, discount, n, shift, top
+    ), _emit_one_row
+
+
+@intrinsic  # type: ignore[misc]
+def both_sides_into(
+    _: Any,
+    out: Floats,
+    lower: int,
+    upper: int,
+    begin: int,
+    end: int,
+    successor: Ints,
+    weight: Floats,
+    v_lower: Floats,
+    v_upper: Floats,
+    reward: float,
+    discount: float,
+    n: float,
+    width: float,
+    top: float,
+) -> Any:
+    """Fill out[lower] and out[upper] from one reading: `one_row_into` with -width and with +width."""
+    return types.void(
+        out, lower, upper, begin, end, successor, weight, v_lower, v_upper, reward, discount, n, width, top
+    ), _emit_both_sides
+
+
+@intrinsic  # type: ignore[misc]
+def versions_into(
+    _: Any,
+    out: Floats,
+    row: int,
+    begin: int,
+    end: int,
+    successor: Ints,
+    weight: Floats,
+    v: Floats,
+    version: int,
+    reward: Floats,
+    discount: float,
+    n: Floats,
+    sign: float,
+    width: Floats,
+    top: float,
+) -> Any:
+    """Do what `one_row_into` does where every lane has counts of its own.
+
+    `weight` has shape (entries, LANES); `reward`, `n` and `width` have rows of LANES, of which `version` is
+    read. Lanes with n = 0 are NaN.
+    """
+    return types.void(
+        out, row, begin, end, successor, weight, v, version, reward, discount, n, sign, width, top
+    ), _emit_versions
+
+
+@intrinsic  # type: ignore[misc]
+def largest(_: Any, values: Floats, row: int) -> Any:
+    """Return the largest of values[row]."""
+    return types.float64(values, row), _emit_largest
+
+
+@intrinsic  # type: ignore[misc]
+def exceeds(_: Any, values: Floats, row: int, x: float) -> Any:
+    """Return whether values[row] exceeds x in every lane."""
+    return types.boolean(values, row, x), _emit_exceeds
+
+
+@intrinsic  # type: ignore[misc]
+def reaches(_: Any, values: Floats, row: int, other: int) -> Any:
+    """Return whether values[row] reaches values[other] in any lane."""
+    return types.boolean(values, row, other), _emit_reaches
+
+
+@intrinsic  # type: ignore[misc]
+def copy_into(_: Any, out: Floats, row: int, values: Floats, other: int) -> Any:
+    """Copy values[other] to out[row]."""
+    return types.void(out, row, values, other), _emit_copy
