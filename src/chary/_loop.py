@@ -27,6 +27,7 @@ from chary._chains import (
     shield_step,
 )
 from chary._compile import bare, jit
+from chary._plan_check import Check, check_plan_into, check_truth_into
 from chary.agents._mixtures import FROZEN, UCBVI, Mixture, switch_step, uniform_pair
 from chary.mdp import FiniteMDP
 from chary.model.counts import learn_into
@@ -455,12 +456,14 @@ def play_block(
     ahead: Ahead,
     playing: Playing,
     log: Log,
+    check: Check,
     scratch: Scratch,
 ) -> int:
     """Play the episodes first..last-1 and return the next one to play.
 
     Uniforms are (K, H + 1), row k - offset for episode k. Stops early, before an episode, where counting
-    it might run out of room: the caller repacks the rows and calls again.
+    it might run out of room: the caller repacks the rows and calls again. Stops for good where `check` has
+    found a difference.
     """
     horizon = radii.horizon
     separate = len(meta_rows.total) > 0
@@ -590,6 +593,13 @@ def play_block(
                 for t in range(since, steps):
                     values_behind_into(plan, lanes, rows, t, playing.states[t], playing.pairs[t])
         judge_into(log, judge, k, kind, rows, radii, plan, mixture.frozen, playing, steps, shielded, scratch)
+        if check.every > 0 and k % check.every == 0:
+            explores = lanes.on and optimistic
+            priced = shielded or everywhere
+            check_plan_into(check, k, plan, lanes, explores, rows, radii, prior, kind, priced, scratch)
+            check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
+            if check.found[0] >= 0:
+                return k
         keep_steps_into(log, k, playing, steps)
         learn_into(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
         if lanes.on:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,8 @@ def play_steps(
     warmup: int,
     seed: int,
     prior: Ints,
-    report: Callable[[int, int], None],
     scratch: Scratch,
-) -> ChainLog:
+) -> Generator[int, None, ChainLog]:
     """Fill the log with episodes played step by step, and return what became of the chains."""
     env = TabularEnv(mdp)
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
@@ -107,7 +106,7 @@ def play_steps(
                 m = rollout_.chain
                 chains["episodes"][m], chains["fed"][m] = rollout_.episodes, rollout_.fed_episodes
                 chains["exhausted"][m], chains["long"][m] = rollout_.exhausted, rollout_.long
-        report(k + 1, episodes)
+        yield k + 1
     shield = agent.shield
     return ChainLog(
         started=started,

@@ -15,6 +15,7 @@ __all__ = [
     "InvalidMDP",
     "InvalidSetting",
     "OutOfOrder",
+    "PlannerMismatch",
     "UnknownName",
     "check_choice",
     "check_integer",
@@ -52,6 +53,10 @@ class InvalidData(CharyError):
 
 class OutOfOrder(CharyError):
     """A call of the step API that does not follow from the calls before it."""
+
+
+class PlannerMismatch(CharyError):
+    """The incremental planner and the full pass disagree: a mistake in chary, found by `check_every`."""
 
 
 def check_choice(name: str, value: str, options: Iterable[str]) -> str:

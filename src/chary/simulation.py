@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from chary._loop import (
     play_block,
     warm_block,
 )
+from chary._plan_check import QUANTITIES, new_check
 from chary.agents import AGENTS
 from chary.agents._mixtures import UCBVI, new_mixture
 from chary.agents.chary_ucbvi import CharyUCBVI
@@ -34,7 +35,7 @@ from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.audit import check_value_cap
-from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.errors import InvalidSetting, PlannerMismatch, check_choice, check_integer
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import UCBVI_FAMILIES
 from chary.model.knowledge import Knowledge
@@ -46,7 +47,7 @@ from chary.randomness import generator_for
 from chary.run import ChainLog, Run, Steps
 from chary.shield import Rule
 
-__all__ = ["DRIVERS", "simulate"]
+__all__ = ["DRIVERS", "simulate", "simulate_in_blocks"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,6 +70,7 @@ def simulate(
     record_steps: bool = False,
     driver: str = "compiled",
     planner: str = "incremental",
+    check_every: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
@@ -85,10 +87,13 @@ def simulate(
         driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.
         planner: How the compiled driver plans: `incremental`, or `full` for a whole backward induction before
             every episode; the same plans, bit for bit.
+        check_every: Compare every N-th plan of the incremental planner, and what its episode was judged by,
+            with the full pass; 0 for never.
         progress: Called now and then with episodes done and episodes in all.
 
     Raises:
         CharyError: if an option is out of range or does not fit the problem.
+        PlannerMismatch: if `check_every` finds a difference, which would be an error in chary.
 
     Example:
         >>> import chary
@@ -96,6 +101,41 @@ def simulate(
         >>> len(run.regret)
         3
     """
+    report = progress or (lambda done, total: None)
+    playing = simulate_in_blocks(
+        mdp,
+        agent,
+        episodes=episodes,
+        warmup=warmup,
+        seed=seed,
+        coverage=coverage,
+        record_steps=record_steps,
+        driver=driver,
+        planner=planner,
+        check_every=check_every,
+    )
+    while True:
+        try:
+            report(next(playing), episodes)
+        except StopIteration as finished:
+            run: Run = finished.value
+            return run
+
+
+def simulate_in_blocks(
+    mdp: FiniteMDP,
+    agent: AgentSpec,
+    *,
+    episodes: int,
+    warmup: int = 0,
+    seed: int = 0,
+    coverage: str = "played",
+    record_steps: bool = False,
+    driver: str = "compiled",
+    planner: str = "incremental",
+    check_every: int = 0,
+) -> Generator[int, None, Run]:
+    """Do what `simulate` does a block of episodes at a time: yield how many are done, return the run."""
     if not isinstance(mdp, FiniteMDP):
         raise InvalidSetting(
             f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
@@ -111,6 +151,12 @@ def simulate(
     check_choice("coverage", coverage, COVERAGES)
     check_choice("driver", driver, DRIVERS)
     check_choice("planner", planner, PLANNERS)
+    check_integer("check_every", check_every, minimum=0)
+    if check_every and (driver != DRIVERS[0] or planner == PLANNERS[FULL]):
+        raise InvalidSetting(
+            f"'check_every' must be 0 with driver {driver!r} and planner {planner!r}, which make the full pass "
+            f"themselves, got {check_every}. Use driver 'compiled' and planner 'incremental'."
+        )
     if isinstance(agent, CharyUCBVI):
         agent.check_problem(mdp.setting)
     prior = agent.prior_actions(mdp.setting, mdp)
@@ -119,18 +165,17 @@ def simulate(
     judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
     check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
     log = new_log(episodes, mdp.horizon, steps=record_steps)
-    report = progress or (lambda done, total: None)
     if driver == "step":
         # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
         from chary._stepwise import play_steps
 
         began = time.perf_counter()
-        chains = play_steps(log, mdp, agent, judge, episodes, warmup, seed, prior, report, scratch)
+        chains = yield from play_steps(log, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
+        seconds = time.perf_counter() - began
     else:
-        began, chains = _play_compiled(
-            log, mdp, agent, judge, episodes, warmup, seed, prior, planner, report, scratch
+        seconds, chains = yield from _play_compiled(
+            log, mdp, agent, judge, episodes, warmup, seed, prior, planner, check_every, scratch
         )
-    seconds = time.perf_counter() - began
     span = mdp.scale.span
     return Run(
         problem=mdp.name,
@@ -184,10 +229,10 @@ def _play_compiled(
     seed: int,
     prior: Ints,
     planner: str,
-    report: Callable[[int, int], None],
+    check_every: int,
     scratch: Scratch,
-) -> tuple[float, ChainLog]:
-    """Fill the log in blocks of compiled episodes; return when the online part began, and the chains."""
+) -> Generator[int, None, tuple[float, ChainLog]]:
+    """Fill the log in blocks of compiled episodes; return the seconds of the online part, and the chains."""
     setting = mdp.told(agent.reward)
     H, S, P = setting.horizon, setting.n_states, setting.n_pairs
     shielded = isinstance(agent, CharyUCBVI)
@@ -207,7 +252,8 @@ def _play_compiled(
                 _make_room(to, H)
                 return warm_block(first, last, offset, u, v, world, to.rows, to.radii, playing)
 
-            _in_blocks(warmup, H, draws, warm, lambda done, total: None)
+            for _ in _in_blocks(warmup, H, draws, warm):
+                pass
 
     plan = new_plan_arrays(S, H, differences=kind == DIFFERENCE)
     plan_into(plan, knowledge.rows, knowledge.radii, prior, PAPER, False, scratch)
@@ -234,13 +280,14 @@ def _play_compiled(
     else:
         player = SHIELD if shielded else BASELINE if isinstance(agent, Baseline) else RANDOM
     nothing = _no_knowledge(knowledge)
+    check = new_check(S, P, H, every=check_every, differences=kind == DIFFERENCE)
 
     def play(first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
         _make_room(knowledge, H)
         if separate is not None:
             _make_room(separate, most_chain_steps(H))
         meta = separate or nothing
-        return play_block(
+        following = play_block(
             first,
             last,
             offset,
@@ -266,14 +313,21 @@ def _play_compiled(
             ahead,
             playing,
             log,
+            check,
             scratch,
         )
+        _raise_mismatch(check.found)
+        return following
 
     # Compile, or load from the cache, before the clock starts.
     play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
-    began = time.perf_counter()
-    _in_blocks(episodes, H, (generator_for(seed, "world"), generator_for(seed, "agent")), play, report)
-    return began, _chain_log(chains)
+    seconds, began = 0.0, time.perf_counter()
+    for done in _in_blocks(episodes, H, (generator_for(seed, "world"), generator_for(seed, "agent")), play):
+        # What the caller does between blocks is not ours.
+        seconds += time.perf_counter() - began
+        yield done
+        began = time.perf_counter()
+    return seconds, _chain_log(chains)
 
 
 def _in_blocks(
@@ -281,12 +335,11 @@ def _in_blocks(
     horizon: int,
     generators: tuple[np.random.Generator, np.random.Generator],
     play: Callable[[int, int, int, Floats, Floats], int],
-    report: Callable[[int, int], None],
-) -> None:
+) -> Iterator[int]:
     """Call `play` on blocks of episodes of about BLOCK_SECONDS, each with its own rows of uniforms."""
     done, block = 0, 1
     most = max(1, MOST_UNIFORMS // (horizon + 1))
-    report(0, episodes)
+    yield 0
     while done < episodes:
         last = min(episodes, done + block)
         uniforms = [generator.random((last - done, horizon + 1)) for generator in generators]
@@ -295,7 +348,17 @@ def _in_blocks(
             done = play(done, last, offset, *uniforms)
         elapsed = time.perf_counter() - began
         block = max(1, min(most, 4 * block, int(block * BLOCK_SECONDS / max(elapsed, 1e-6))))
-        report(done, episodes)
+        yield done
+
+
+def _raise_mismatch(found: Ints) -> None:
+    """Say what the incremental planner got wrong, if anything."""
+    k, quantity, t, s = found.tolist()
+    if k >= 0:
+        raise PlannerMismatch(
+            f"'planner' incremental must equal the full pass bit for bit, got another {QUANTITIES[quantity]} in "
+            f"episode {k} at stage {t} and state {s}. Use planner 'full', and please report this."
+        )
 
 
 def _make_room(knowledge: Knowledge, steps: int) -> None:
