@@ -21,10 +21,11 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"model", "envs"}),
     frozenset({"planner", "audit"}),
     frozenset({"agents", "_audit_kernels", "_chains", "assumptions"}),
+    frozenset({"_plan_check"}),
     frozenset({"_loop", "run", "rollouts"}),
     frozenset({"_stepwise", "store"}),
     frozenset({"simulation"}),
-    frozenset({"calibrate", "demo"}),
+    frozenset({"bench", "calibrate", "demo"}),
     frozenset({"cli"}),
 )
 # Parts of one level that are one thing in several files.
@@ -32,7 +33,17 @@ FAMILIES = ({"setting", "_mdp_checks"},)
 
 # Who plans and acts: it is told a Setting, and never what is true.
 LEARNING = ("shield", "model", "planner", "agents")
-JUDGING = ("audit", "_audit_kernels", "assumptions", "envs", "simulation", "_stepwise", "_loop", "run")
+JUDGING = (
+    "audit",
+    "_audit_kernels",
+    "_plan_check",
+    "assumptions",
+    "envs",
+    "simulation",
+    "_stepwise",
+    "_loop",
+    "run",
+)
 # FiniteMDP holds P and R. On the learning side it is named only where a *known* MDP is turned into something:
 # the oracle's exact optimum, true rows for the judge, and the recorded policy that comes with a problem.
 MAY_NAME_THE_MDP = {"planner.reference", "model.rows", "agents.protocol"}

@@ -11,7 +11,7 @@ from chary._compile import bare, inner, jit
 from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
-from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation
+from chary.planner._backup import LOWER, UPPER, Scratch, deviation, expected_backup
 from chary.planner._lanes import LANES, copy_into, one_row_into
 from chary.planner._kernels import (
     EVALUATE,
@@ -233,25 +233,25 @@ def judge_regret(judge: Judge, states: Ints, pairs: Ints, steps: int) -> float:
     return total
 
 
-@inner
+@bare
+def _true_q(judge: Judge, p: int, v_next: Floats) -> float:
+    """Return the exact backup of pair p: what `backup` gives with exact rows."""
+    begin = judge.rows.begin[p]
+    end = begin + judge.rows.length[p]
+    reward, discount = judge.rows.reward_total[p], judge.radii.discount
+    return expected_backup(begin, end, judge.rows.successor, judge.rows.weight, reward, 1.0, discount, v_next)
+
+
+@bare
 def judge_deficit(
-    judge: Judge,
-    v: Floats,
-    baseline: Ints,
-    states: Ints,
-    actions: Ints,
-    pairs: Ints,
-    steps: int,
-    scratch: Scratch,
+    judge: Judge, v: Floats, baseline: Ints, states: Ints, actions: Ints, pairs: Ints, steps: int
 ) -> tuple[float, float, float]:
     """Return z* of eq. (1), the signed sum of eq. (2) and the largest gap; v is the baseline's true value."""
-    nobody = np.zeros(0, dtype=np.int64)
     deficit, signed, largest, weight = 0.0, 0.0, 0.0, 1.0
     for t in range(steps):
         # V - Q(s, baseline) is 0 by definition: no rounding may turn it into a deficit.
         if actions[t] != baseline[t, states[t]]:
-            q = backup(judge.rows, judge.radii, pairs[t], t, UPPER, v[t + 1], nobody, scratch)
-            gap = v[t, states[t]] - q
+            gap = v[t, states[t]] - _true_q(judge, pairs[t], v[t + 1])
             deficit += max(gap, 0.0)
             signed += weight * gap
             largest = max(largest, gap)
@@ -304,13 +304,12 @@ def judge_coverage(
     """
     value_fails, bonus_fails, charge_fails, largest = False, False, False, 0.0
     v, q = judge.v_true, judge.q_true
-    nobody = np.zeros(0, dtype=np.int64)
     if judge.coverage == PLAYED:
         for t in range(steps):
             s, p = states[t], pairs[t]
             if not explored[t] or actions[t] == plan.baseline[t, s]:
                 continue
-            truth = backup(judge.rows, judge.radii, p, t, UPPER, v[t + 1], nobody, scratch)
+            truth = _true_q(judge, p, v[t + 1])
             gap = v[t, s] - truth
             largest = max(largest, gap)
             value_fails |= plan.v_upper[t, s] < v[t, s] - COVERAGE_TOLERANCE

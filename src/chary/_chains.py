@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from chary._compile import bare
 from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
-from chary.planner._backup import Scratch
+from chary.planner._backup import UPPER, Scratch
 from chary.planner._kernels import DIFFERENCE, PAPER, PlanArrays, charge_of, count_charge
-from chary.planner.incremental import LANES, Lanes, Now, upper_from_into
+from chary.planner.incremental import LANES, Lanes, Now, guess_action, lane_action, upper_from_into
 from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
 
@@ -70,15 +70,15 @@ class Chains(NamedTuple):
     `explorer` has shape (pool, H, S); the `step_*` arrays (pool, H) hold the meta-rollout so far; `head` (S,)
     and `following` (pool,) are linked lists of slots, -1 at the end. The `log_*` arrays are by chain
     number, room for one chain an episode; `prices` (A,) are the charges of one step. Chains from number
-    `live[GUESSED]` on began in a guessed episode: they have no explorer of their own yet and play the
-    `newest` (H, S).
+    `live[GUESSED]` on began in a guessed episode: they have no explorer of their own yet. `own_data` says
+    whether explorers learn from finished chains alone.
     """
 
     clock_is_meta: bool
     stitched: bool
     patience: int
+    own_data: bool
     explorer: NDArray[np.int16]
-    newest: NDArray[np.int16]
     status: Ints
     number: Ints
     length: Ints
@@ -126,7 +126,7 @@ def new_chains(
     stitched: bool,
     patience: int | None,
     episodes: int,
-    newest: NDArray[np.int16] | None = None,
+    own_data: bool = False,
 ) -> Chains:
     """Return an empty pool."""
     slots = pool if stitched else 1
@@ -138,8 +138,8 @@ def new_chains(
         clock_is_meta=clock_is_meta,
         stitched=stitched,
         patience=-1 if patience is None else patience,
+        own_data=own_data,
         explorer=np.zeros((slots, horizon, n_states), dtype=np.int16),
-        newest=np.zeros((0, 0), dtype=np.int16) if newest is None else newest,
         status=ints(slots),
         number=ints(slots, value=-1),
         length=ints(slots),
@@ -260,10 +260,14 @@ def _note_refusal(chains: Chains, slot: int, k: int) -> None:
 
 
 @bare
-def _explorer_action(chains: Chains, slot: int, clock: int, s: int) -> int:
-    # Explorers are kept in 16 bits; a decision is one type whoever made it.
+def _explorer_action(
+    chains: Chains, lanes: Lanes, rows: Rows, radii: Radii, slot: int, clock: int, s: int
+) -> int:
     if chains.number[slot] >= chains.live[Live.GUESSED]:
-        return np.int64(chains.newest[clock, s])  # type: ignore[return-value]
+        if not lanes.on or chains.own_data:
+            return lane_action(lanes.optimistic, clock, s, lanes.now[Now.LANE])
+        return guess_action(lanes, lanes.optimistic, rows, radii, UPPER, -1, clock, s)
+    # Explorers are kept in 16 bits; a decision is one type whoever made it.
     return np.int64(chains.explorer[slot, clock, s])  # type: ignore[return-value]
 
 
@@ -380,7 +384,7 @@ def shield_step(
         if slot >= 0:
             extra = chains.live[Live.EXTRA] == 1
             clock = chains.length[slot] if chains.clock_is_meta and not extra else t
-            a = _explorer_action(chains, slot, clock, s)
+            a = _explorer_action(chains, lanes, rows, radii, slot, clock, s)
             charge = _price(kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch)
             afforded, ledger = authorise_kernel(ledger, True, charge, rule)
             if afforded:
@@ -403,7 +407,7 @@ def shield_step(
             while slot >= 0:
                 following = chains.following[slot]
                 clock = chains.length[slot] if chains.clock_is_meta else t
-                a = _explorer_action(chains, slot, clock, s)
+                a = _explorer_action(chains, lanes, rows, radii, slot, clock, s)
                 if chains.prices[a] < 0.0:
                     chains.prices[a] = _price(
                         kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch

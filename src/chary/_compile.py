@@ -30,6 +30,7 @@ KERNELS = (
     "_chains.py",
     "_compile.py",
     "_loop.py",
+    "_plan_check.py",
     "agents/_mixtures.py",
     "model/counts.py",
     "model/radii.py",

@@ -28,7 +28,7 @@ from chary._chains import (
 )
 from chary._compile import bare, jit
 from chary._plan_check import Check, check_plan_into, check_truth_into
-from chary.agents._mixtures import FROZEN, UCBVI, Mixture, switch_step, uniform_pair
+from chary.agents._mixtures import FROZEN, UCBVI, Mixture, guess_switch, switch_step, uniform_pair
 from chary.mdp import FiniteMDP
 from chary.model.counts import learn_into
 from chary.model.radii import Radii
@@ -44,6 +44,7 @@ from chary.planner.incremental import (
     evaluate_into,
     explorer_into,
     forget_versions,
+    guess_action,
     lane_action,
     open_lane,
     open_whole,
@@ -113,15 +114,11 @@ class Playing(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
-
-    `switch[0]` is where the last episode of a mixing agent went over to its explorer: the guess for the next.
-    """
+    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,)."""
 
     states: Ints
     pairs: Ints
     steps: Ints
-    switch: Ints
 
 
 class Log(NamedTuple):
@@ -180,7 +177,7 @@ def new_ahead(horizon: int) -> Ahead:
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, dtype=np.int64)
 
-    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(1))
+    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES))
 
 
 def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
@@ -264,6 +261,7 @@ def play_episode(
     rule: Rule,
     kind: int,
     mixture: Mixture,
+    prior: Ints,
     playing: Playing,
     scratch: Scratch,
 ) -> tuple[int, float, float, bool]:
@@ -273,7 +271,8 @@ def play_episode(
     """
     horizon = radii.horizon
     shielded = agent == SHIELD
-    learning = len(meta_rows.total) > 0 and lanes.now[Now.GUESSING] == 0
+    guessing = lanes.now[Now.GUESSING] == 1
+    learning = len(meta_rows.total) > 0 and not guessing
     lane = lanes.now[Now.LANE]
     ledger = Ledger(False, 0.0)
     steps, total, weight = 0, 0.0, 1.0
@@ -281,7 +280,10 @@ def play_episode(
     for t in range(horizon):
         decision = Proposal(0, False, 0.0, 0.0, -1)
         if lanes.on:
-            plan.baseline[t, s] = lane_action(lanes.lower, t, s, lane)
+            if guessing:
+                plan.baseline[t, s] = guess_action(lanes, lanes.lower, rows, radii, LOWER, prior[s], t, s)
+            else:
+                plan.baseline[t, s] = lane_action(lanes.lower, t, s, lane)
         if shielded:
             decision, ledger = shield_step(
                 chains, ledger, rule, kind, rows, radii, plan, lanes, k, t, s, scratch
@@ -289,7 +291,12 @@ def play_episode(
         elif agent == MIXTURE:
             a = mixture.frozen[t, s]
             if t >= switch:
-                a = lane_action(lanes.optimistic, t, s, lane) if lanes.on else explorer.policy[t, s]
+                if not lanes.on:
+                    a = explorer.policy[t, s]
+                elif guessing:
+                    a = guess_action(lanes, lanes.optimistic, rows, radii, UPPER, -1, t, s)
+                else:
+                    a = lane_action(lanes.optimistic, t, s, lane)
             decision = Proposal(a, t >= switch, 0.0, 0.0, -1)
         elif agent == BASELINE:
             decision = Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1)
@@ -351,6 +358,7 @@ def guess_into(
     rule: Rule,
     kind: int,
     mixture: Mixture,
+    prior: Ints,
     playing: Playing,
     scratch: Scratch,
 ) -> tuple[int, bool, bool, int]:
@@ -366,14 +374,15 @@ def guess_into(
     deviating, since = 0, radii.horizon
     for j in range(most):
         s = first_state(world, u_world[j, 0])
-        # The plan at hand is that of the last lane: the latest counts.
-        open_lane(lanes, LANES - 1, True, False)
+        # The plan at hand is that of the episode played last.
+        open_lane(lanes, lanes.now[Now.VALID], True, False)
+        lanes.now[Now.VERSION] = j
         if shielded:
             exploring |= begin_episode(guess, s, k + j) >= 0
         steps, _, _, _ = play_episode(
             k + j,
             s,
-            ahead.switch[0],
+            guess_switch(mixture, u_agent[j, 0], radii.horizon),
             u_world[j],
             u_agent[j],
             agent,
@@ -389,6 +398,7 @@ def guess_into(
             rule,
             kind,
             mixture,
+            prior,
             playing,
             scratch,
         )
@@ -511,6 +521,7 @@ def play_block(
                     rule,
                     kind,
                     mixture,
+                    prior,
                     playing,
                     scratch,
                 )
@@ -549,7 +560,6 @@ def play_block(
                         for x in range(len(rows.visits)):
                             explorer.policy[t, x] = lane_action(lanes.optimistic, t, x, lane)
             switch = switch_step(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
-            ahead.switch[0] = switch
         steps, log.deficit[k], log.returns[k], log.blocked[k] = play_episode(
             k,
             s,
@@ -569,6 +579,7 @@ def play_block(
             rule,
             kind,
             mixture,
+            prior,
             playing,
             scratch,
         )
@@ -584,7 +595,8 @@ def play_block(
                     evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, 0, scratch)
                 else:
                     baseline_from_into(plan, lanes, since)
-                    evaluate_into(judge.v_true, plan.baseline, judge.rows, judge.radii, (since, horizon - 1))
+                    stages = (since, horizon - 1)
+                    evaluate_into(judge.v_true, plan.baseline, judge.rows, judge.radii, UPPER, stages)
             if everywhere:
                 if lanes.on:
                     all_values_into(plan, lanes)
@@ -698,7 +710,7 @@ def judge_into(
     log.regret[k] = judge_regret(judge, playing.states, playing.pairs, steps)
     if log.deviating_steps[k] > 0 or everywhere:
         log.true_deficit[k], log.signed_deficit[k], log.largest_gap[k] = judge_deficit(
-            judge, judge.v_true, plan.baseline, playing.states, playing.actions, playing.pairs, steps, scratch
+            judge, judge.v_true, plan.baseline, playing.states, playing.actions, playing.pairs, steps
         )
         if priced or everywhere:
             log.value_failed[k], log.bonus_failed[k], log.charge_failed[k], log.largest_gap[k] = (
@@ -718,7 +730,7 @@ def judge_into(
                 )
             )
     log.frozen_deficit[k], _, _ = judge_deficit(
-        judge, judge.v_frozen, frozen, playing.states, playing.actions, playing.pairs, steps, scratch
+        judge, judge.v_frozen, frozen, playing.states, playing.actions, playing.pairs, steps
     )
 
 

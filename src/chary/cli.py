@@ -324,6 +324,44 @@ def _calibrate(
     print(json_line(result.to_json()) if as_json else result.describe())
 
 
+@app.command("bench")
+def _bench(
+    problem: Annotated[str, typer.Argument(help="A problem's name, see `chary problems`.")] = "sepsis",
+    episodes: Annotated[int, _count("Online episodes of every run.")] = 50_000,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure this configuration alone, or several, one an option.", metavar="NAME"),
+    ] = None,
+    seed: Seed = 0,
+    repeats: Annotated[int, _count("How often each configuration is measured.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Time the incremental planner against the full pass and against dense replanning.
+
+    Both planners play the same episodes in turns. Configurations are strict, capped, worst (a bonus so small
+    that nothing is clipped) and, for sepsis, "all actions". In JSON, the first one measured is at the top.
+    """
+    from chary.bench import COLUMNS, bench
+    from chary.store import as_json as json_line
+
+    with progress() as report:
+        result = bench(
+            problem,
+            episodes=episodes,
+            only=config or (),
+            seed=seed,
+            repeats=repeats,
+            progress=by_label(report),
+        )
+    if as_json:
+        print(json_line(result.to_json()))
+        return
+    for name, measurement in result.measurements.items():
+        print(f"{problem}, {name}: microseconds an episode")
+        show(COLUMNS, measurement.rows())
+        print(f"{measurement.describe()}\n")
+
+
 @app.command("problems")
 def _problems(as_json: Json = False) -> None:
     """List the problems and their presets."""

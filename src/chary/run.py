@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,8 @@ class Run:
     `regret` is the loss against the optimum; `true_deficit` is z* of eq. (1) against the episode's own
     baseline and `frozen_deficit` the same against the warm-up's; `signed_deficit` is unbiased for the weaker
     constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays say where a bound failed
-    (see `coverage`), and `largest_gap` is the largest true gap looked at there.
+    (see `coverage`), and `largest_gap` is the largest true gap looked at there. `planning` says what the
+    incremental planner did where it plans several episodes at once: `batches` of them, and `rows` evaluated.
     """
 
     problem: str
@@ -101,6 +102,7 @@ class Run:
     largest_gap: Floats
     chains: ChainLog
     steps: Steps | None = None
+    planning: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _freeze(self)

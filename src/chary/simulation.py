@@ -42,7 +42,7 @@ from chary.model.knowledge import Knowledge
 from chary.model.rows import no_rows
 from chary.planner._backup import Scratch, new_scratch
 from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
-from chary.planner.incremental import new_lanes
+from chary.planner.incremental import Now, new_lanes
 from chary.randomness import generator_for
 from chary.run import ChainLog, Run, Steps
 from chary.shield import Rule
@@ -165,6 +165,7 @@ def simulate_in_blocks(
     judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
     check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
     log = new_log(episodes, mdp.horizon, steps=record_steps)
+    planning: dict[str, int] = {}
     if driver == "step":
         # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
         from chary._stepwise import play_steps
@@ -173,7 +174,7 @@ def simulate_in_blocks(
         chains = yield from play_steps(log, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
         seconds = time.perf_counter() - began
     else:
-        seconds, chains = yield from _play_compiled(
+        seconds, chains, planning = yield from _play_compiled(
             log, mdp, agent, judge, episodes, warmup, seed, prior, planner, check_every, scratch
         )
     span = mdp.scale.span
@@ -210,6 +211,7 @@ def simulate_in_blocks(
         )
         if record_steps
         else None,
+        planning=planning,
     )
 
 
@@ -231,8 +233,8 @@ def _play_compiled(
     planner: str,
     check_every: int,
     scratch: Scratch,
-) -> Generator[int, None, tuple[float, ChainLog]]:
-    """Fill the log in blocks of compiled episodes; return the seconds of the online part, and the chains."""
+) -> Generator[int, None, tuple[float, ChainLog, dict[str, int]]]:
+    """Fill the log in blocks of compiled episodes; return the seconds played, the chains and `planning`."""
     setting = mdp.told(agent.reward)
     H, S, P = setting.horizon, setting.n_states, setting.n_pairs
     shielded = isinstance(agent, CharyUCBVI)
@@ -272,7 +274,7 @@ def _play_compiled(
     chains = _chains_for(agent, setting, episodes)
     # Guessed episodes read the explorers of the chains at hand, and change a copy of all the rest.
     guess = _chains_for(agent, setting, episodes if lanes.on else 0)._replace(
-        explorer=chains.explorer, newest=lanes.optimistic.policy
+        explorer=chains.explorer
     )
     rule = agent.resolved_rule(setting.scale.span) if isinstance(agent, CharyUCBVI) else Rule.closed()
     if isinstance(agent, MixtureSpec):
@@ -327,7 +329,8 @@ def _play_compiled(
         seconds += time.perf_counter() - began
         yield done
         began = time.perf_counter()
-    return seconds, _chain_log(chains)
+    planning = {"batches": int(lanes.now[Now.BATCHES]), "rows": int(lanes.now[Now.ROWS])} if lanes.on else {}
+    return seconds, _chain_log(chains), planning
 
 
 def _in_blocks(
@@ -384,6 +387,7 @@ def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:
             stitched=agent.chains,
             patience=agent.patience,
             episodes=episodes,
+            own_data=agent.data == "meta",
         )
     return new_chains(*sizes, pool=1, clock_is_meta=False, stitched=True, patience=None, episodes=0)
 

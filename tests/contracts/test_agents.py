@@ -73,7 +73,7 @@ def play(
             agent.act(k, t, state)
         agent.finish(k)
     rows, radii = agent.plan.knowledge.rows, agent.plan.knowledge.radii
-    arrays = [rows.total, rows.reward_total, rows.visits, radii.width, agent.plan.arrays.q_lower]
+    arrays = [rows.total, rows.reward_total, rows.visits, radii.width, agent.plan.arrays.v_lower]
     return kept, [array.tobytes() for array in arrays]
 
 

@@ -21,6 +21,8 @@ from chary.envs import TabularEnv, inventory
 from chary.mdp import FiniteMDP
 from chary.model.bounds import FAMILIES
 from chary.planner import reference, reference_charges
+from chary.planner._backup import LOWER, new_scratch
+from chary.planner._kernels import EVALUATE_ALL, backward_into
 from chary.planner.plan import TabularPlan
 from chary.planner.reference import Confidence, Tally
 from chary.planner.reference_charges import Side
@@ -86,6 +88,17 @@ def tally_of(plan: TabularPlan, n_states: int) -> Tally:
     return Tally(counts, rewards, rows.square_total.copy())
 
 
+def lower_q_of(plan: TabularPlan, n_states: int) -> Floats:
+    """Return the lower Q (H, P) of the plan's baseline."""
+    rows, radii, arrays = plan.knowledge.rows, plan.knowledge.radii, plan.arrays
+    H = len(arrays.baseline)
+    v, q, policy = np.zeros_like(arrays.v_lower), np.zeros((H, len(rows.total))), arrays.baseline.copy()
+    nobody, none = np.full(n_states, -1, dtype=np.int64), np.zeros((0, 0))
+    scratch = new_scratch(n_states)
+    backward_into(v, q, policy, rows, radii, LOWER, EVALUATE_ALL, nobody, none, (0, H - 1), scratch)
+    return q
+
+
 def replay(mdp: FiniteMDP, spec: AgentSpec, seed: int) -> Replay:
     env, setting = TabularEnv(mdp), mdp.told(spec.reward)
     agent = TabularAgent(
@@ -112,7 +125,7 @@ def replay(mdp: FiniteMDP, spec: AgentSpec, seed: int) -> Replay:
                 arrays.baseline.copy(),
                 arrays.v_lower.copy(),
                 arrays.v_upper.copy(),
-                arrays.q_lower.copy(),
+                lower_q_of(plan, setting.n_states),
                 charge,
                 tally_of(plan, setting.n_states),
             )
@@ -196,6 +209,8 @@ def expected_coverage(
         places = [
             (int(t), int(setting.pair_index[played.states[t], played.actions[t]]))
             for t in np.flatnonzero(played.explored)
+            # Only a step that differs from the baseline's leans on a bound.
+            if played.actions[t] != played.baseline[t, played.states[t]]
         ]
     failed, largest = [False, False, False], 0.0
     for t, p in places:
@@ -206,10 +221,9 @@ def expected_coverage(
         failed[0] |= bool(played.v_upper[t, s] < value[t, s] - 1e-9)
         failed[0] |= bool(played.q_lower[t, p] > q[t, p] + 1e-9)
         failed[2] |= bool(played.charge[t, p] < gap - 1e-9)
-        if everywhere or a != a1:
-            p1 = int(setting.pair_index[s, a1])
-            for pair in {p} if everywhere else {p, p1}:
-                failed[1] |= bonus_fails(mdp, confidence, played, value, pair, t)
+        p1 = int(setting.pair_index[s, a1])
+        for pair in {p} if everywhere else {p, p1}:
+            failed[1] |= bonus_fails(mdp, confidence, played, value, pair, t)
     return failed[0], failed[1], failed[2], largest
 
 

@@ -13,7 +13,7 @@ def test_every_file_with_kernels_is_watched() -> None:
     found = {
         path.relative_to(_compile.PACKAGE).as_posix()
         for path in _compile.PACKAGE.rglob("*.py")
-        if re.search(r"^@(jit|inner)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        if re.search(r"^@(jit|inner|bare|intrinsic)\b", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     }
     assert found <= set(_compile.KERNELS)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import inner
+from chary._compile import bare, inner
 from chary.model.radii import BERNSTEIN, BF, CH, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows, find_place
 
@@ -53,7 +53,7 @@ def new_scratch(n_states: int) -> Scratch:
     return Scratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64))
 
 
-@inner
+@bare
 def expected_backup(
     begin: int,
     end: int,

@@ -20,6 +20,7 @@ __all__ = [
     "both_sides_into",
     "copy_into",
     "exceeds",
+    "floor_into",
     "largest",
     "one_row_into",
     "reaches",
@@ -92,12 +93,16 @@ def _sums(
 def _finish(
     builder: Any, future: Any, reward: Any, discount: Any, n: Any, shift: Any, top: Any
 ) -> Any:
-    """Emit min(max((reward + discount * future) / n + shift, 0), top) on vectors."""
+    """Emit min((reward + discount * future) / n + shift, top) on vectors."""
     value = builder.fdiv(builder.fadd(reward, builder.fmul(discount, future)), n)
     value = builder.fadd(value, shift)
-    zero = ir.Constant(VECTOR, [0.0] * LANES)
-    value = builder.select(builder.fcmp_ordered(">", zero, value), zero, value)
     return builder.select(builder.fcmp_ordered("<", top, value), top, value)
+
+
+def _floor(builder: Any, value: Any) -> Any:
+    """Emit max(value, 0)."""
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    return builder.select(builder.fcmp_ordered(">", zero, value), zero, value)
 
 
 def _data(context: Any, builder: Any, sig: Any, args: Any, place: int) -> Any:
@@ -131,7 +136,8 @@ def _emit_both_sides(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     reward, discount, n, width, top = (_splat(builder, x) for x in args[9:])
     below = builder.fsub(ir.Constant(VECTOR, [-0.0] * LANES), width)
     for row, future, shift in zip((1, 2), futures, (below, width), strict=True):
-        _store(context, builder, sig, args, row, _finish(builder, future, reward, discount, n, shift, top))
+        value = _finish(builder, future, reward, discount, n, shift, top)
+        _store(context, builder, sig, args, row, _floor(builder, value))
     return context.get_dummy_value()
 
 
@@ -172,6 +178,12 @@ def _emit_exceeds(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return builder.not_(_any_lane(builder, builder.fcmp_ordered("<=", value, _splat(builder, args[2]))))
 
 
+def _emit_floor(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    value = _load(builder, _data(context, builder, sig, args, 0), args[1])
+    _store(context, builder, sig, args, 1, _floor(builder, value))
+    return context.get_dummy_value()
+
+
 def _emit_copy(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     _store(context, builder, sig, args, 1, _load(builder, _data(context, builder, sig, args, 2), args[3]))
     return context.get_dummy_value()
@@ -193,7 +205,7 @@ def one_row_into(
     shift: float,
     top: float,
 ) -> Any:
-    """Fill out[row], one value a lane: (reward + discount * sum_i w_i V(x_i)) / n + shift, within [0, top].
+    """Fill out[row], one value a lane: (reward + discount * sum_i w_i V(x_i)) / n + shift, at most `top`.
 
     `v` has shape (S, LANES).
     """
@@ -220,7 +232,7 @@ def both_sides_into(
     width: float,
     top: float,
 ) -> Any:
-    """Fill out[lower] and out[upper] from one reading: `one_row_into` with -width and with +width."""
+    """Fill out[lower] and out[upper] from one reading: shifts of -width and +width, and nothing below 0."""
     return types.void(
         out, lower, upper, begin, end, successor, weight, v_lower, v_upper, reward, discount, n, width, top
     ), _emit_both_sides
@@ -270,6 +282,12 @@ def exceeds(_: Any, values: Floats, row: int, x: float) -> Any:
 def reaches(_: Any, values: Floats, row: int, other: int) -> Any:
     """Return whether values[row] reaches values[other] in any lane."""
     return types.boolean(values, row, other), _emit_reaches
+
+
+@intrinsic  # type: ignore[misc]
+def floor_into(_: Any, values: Floats, row: int) -> Any:
+    """Raise values[row] to 0 where it lies below."""
+    return types.void(values, row), _emit_floor
 
 
 @intrinsic  # type: ignore[misc]

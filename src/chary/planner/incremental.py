@@ -43,6 +43,7 @@ from chary.planner._lanes import (
     both_sides_into,
     copy_into,
     exceeds,
+    floor_into,
     largest,
     one_row_into,
     reaches,
@@ -60,6 +61,7 @@ __all__ = [
     "evaluate_into",
     "explorer_into",
     "forget_versions",
+    "guess_action",
     "lane_action",
     "new_lanes",
     "open_lane",
@@ -81,6 +83,8 @@ ROUNDING = 1e-9
 BEST: int = np.int64(0)  # type: ignore[assignment]
 VALUE: int = np.int64(1)  # type: ignore[assignment]
 ABOVE: int = np.int64(2)  # type: ignore[assignment]
+# numpy asks for huge pages from 4 MiB on (as of 2.4).
+HUGE = 2**19
 # Entries of rows with versions, for all lanes of one batch: 16 MiB.
 VERSION_ENTRIES = 131_072
 
@@ -135,6 +139,8 @@ class Now(IntEnum):
     ROWS = 6
     BASELINE_FROM = 7
     BATCHES = 8
+    VERSION = 9
+    VALID = 10
 
 
 class Lanes(NamedTuple):
@@ -160,7 +166,7 @@ class Lanes(NamedTuple):
 
 def vectors(*shape: int) -> Floats:
     """Return zeros of shape (..., LANES) in which no vector lies across two lines of the cache."""
-    room = np.zeros(math.prod(shape) * LANES + LANES)
+    room = np.zeros(max(math.prod(shape) * LANES + LANES, HUGE))
     start = -(room.ctypes.data // room.itemsize) % LANES
     return room[start : start + math.prod(shape) * LANES].reshape(*shape, LANES)
 
@@ -309,8 +315,9 @@ def plan_lanes_into(
     last time is evaluated first, so that most of the others need not be.
     """
     versions = lanes.versions
-    for p in range(len(lanes.bound)):
-        lanes.bound[p] = np.inf
+    _bounds_into(
+        lanes.bound, sign, radii.vmax[radii.horizon - 1], rows.total, rows.reward_total, radii.width, versions.place
+    )
     for s in range(len(lanes.rest)):
         lanes.rest[s] = np.inf
         lanes.earlier[s] = False
@@ -346,6 +353,7 @@ def plan_lanes_into(
             radii.discount,
             rows.pair_start,
             rows.pair_action,
+            rows.pair_index,
             rows.begin,
             rows.length,
             rows.successor,
@@ -365,6 +373,23 @@ def plan_lanes_into(
             lanes.pick,
             lanes.now,
         )
+
+
+@bare
+def _bounds_into(
+    bound: Floats, sign: int, top: float, total: Floats, reward_total: Floats, width: Floats, place: Ints
+) -> None:
+    """Fill what each pair has at the last stage, where nothing lies behind it."""
+    for p in range(len(bound)):
+        bound[p] = np.inf
+        if place[p] < 0:
+            if total[p] == 0.0:
+                bound[p] = np.inf if sign > 0 else -np.inf
+            else:
+                mean = reward_total[p] / total[p]
+                bound[p] = mean + width[p] if sign > 0 else mean - width[p]
+                if bound[p] >= top:
+                    bound[p] = np.inf
 
 
 @bare
@@ -406,6 +431,7 @@ def _stage_lanes_into(
     discount: float,
     pair_start: Ints,
     pair_action: Ints,
+    pair_index: Ints,
     begin: Ints,
     length: Ints,
     successor: Ints,
@@ -428,8 +454,8 @@ def _stage_lanes_into(
     """Fill one stage; plain arrays, so that nothing is counted or unpacked.
 
     From one stage to the one before no Q rises more than the values behind it do, so that a pair evaluated
-    at a later stage is left alone as long as what it had then and what values have risen since, `risen`,
-    fall short of the best. `bound[p]` is what it had less what values had risen by then, and `rest[s]` the
+    at a later stage is left alone as long as what it had then, unclipped, and what values have risen since,
+    `risen`, fall short of the best. `bound[p]` is what it had less what values had risen by then, and `rest[s]` the
     largest of these over the pairs of s other than `held[s]`, or where that one is at the top, over the
     `earlier[s]` ones alone. Ties at 0, where values are clipped, and at the
     top are evaluated.
@@ -453,14 +479,16 @@ def _stage_lanes_into(
             continue
         fused, mixed = False, False
         full = False
+        favourite = pair_index[s, prior[s]] if prior[s] >= 0 else -1
+        # Whether the pair held wins every tie: at the bottom all that is clipped there is worth the same.
+        wins = g == favourite or (favourite < 0 and g == first)
         for i in range(first - 1, last):
             p, row = g, BEST
             if i >= first:
                 p, row = i, VALUE
                 if p == g or exceeds(room, BEST, max(bound[p] + risen, 0.0)):
                     continue
-                # Nothing exceeds the top, and a later pair that reaches it too does not win.
-                if full and p > g and not mixed:
+                if not mixed and ((wins and bound[p] + risen < 0.0) or (full and p > g)):
                     continue
             evaluated += 1
             o = place[p]
@@ -488,27 +516,31 @@ def _stage_lanes_into(
                 else:
                     shift = direction * width[p]
                     one_row_into(room, row, entry, end, successor, weight, v_next, r, discount, n, shift, top)
+            if i >= first:
+                reached = largest(room, VALUE)
+                bound[p] = reached - risen if reached < top else np.inf
+            if not (i < first and fused):
+                floor_into(room, row)
             if i < first:
                 full = sign > 0 and exceeds(room, BEST, almost)
                 if g != held[s]:
                     bound[held[s]] = np.inf
-                elif (full or not earlier[s]) and exceeds(room, BEST, max(rest[s] + risen, 0.0)):
-                    break
+                elif full or not earlier[s]:
+                    reach = rest[s] + risen
+                    if (wins and reach < 0.0) or exceeds(room, BEST, max(reach, 0.0)):
+                        break
                 continue
-            reached = largest(room, VALUE)
-            bound[p] = reached - risen if reached < top else np.inf
             if not reaches(room, VALUE, BEST):
                 continue
             if not mixed:
                 mixed = True
                 for j in range(LANES):
                     pick[j] = g
-            favoured = pair_action[p] == prior[s]
             for j in range(LANES):
                 # Ties go to the prior's action, else to the lowest index.
                 if room[VALUE, j] > room[BEST, j] or (
                     room[VALUE, j] == room[BEST, j]
-                    and (favoured or (p < pick[j] and pair_action[pick[j]] != prior[s]))
+                    and (p == favourite or (p < pick[j] and pick[j] != favourite))
                 ):
                     room[BEST, j] = room[VALUE, j]
                     pick[j] = p
@@ -565,6 +597,7 @@ def _stage_lanes_into(
                         one_row_into(
                             room, VALUE, entry, end, successor, weight, u_next, r, discount, n, width[p], top
                         )
+                    floor_into(room, VALUE)
                 room[ABOVE, k] = room[VALUE, k]
         copy_into(upper, s, room, ABOVE)
     now[Now.ROWS] += evaluated
@@ -574,6 +607,8 @@ def _stage_lanes_into(
 def open_lane(lanes: Lanes, lane: int, guessing: bool, upper: bool) -> None:
     """Make the plan of a lane the one in use; `upper` says whether the lanes hold upper values."""
     now = lanes.now
+    if not guessing:
+        now[Now.VALID] = lane
     now[Now.LANE] = lane
     now[Now.GUESSING] = guessing
     now[Now.UPPER_LANES] = upper
@@ -597,6 +632,44 @@ def lane_action(side: Side, t: int, s: int, lane: int) -> int:
     place = side.split[t, s]
     # Policies are kept in 16 bits; an action is one type wherever it comes from.
     return np.int64(side.policy[t, s]) if place < 0 else np.int64(side.action[place, lane])  # type: ignore[return-value]
+
+
+@bare
+def guess_action(
+    lanes: Lanes, side: Side, rows: Rows, radii: Radii, sign: int, favourite: int, t: int, s: int
+) -> int:
+    """Return what the policy may play at (t, s) after the episodes guessed so far.
+
+    The best action by the values at hand and the counts of the guess, where that has changed any in s.
+    """
+    now, versions = lanes.now, lanes.versions
+    lane, version = now[Now.LANE], now[Now.VERSION]
+    first, last = rows.pair_start[s], rows.pair_start[s + 1]
+    changed = False
+    for p in range(first, last):
+        changed |= versions.place[p] >= 0
+    if not changed:
+        return lane_action(side, t, s, lane)
+    v, direction, top = side.v[t + 1], 1.0 if sign > 0 else -1.0, radii.vmax[t]
+    best, chosen = -1.0, 0
+    for p in range(first, last):
+        o = versions.place[p]
+        future = 0.0
+        if o >= 0:
+            n, r, width = versions.total[o, version], versions.reward_total[o, version], versions.width[o, version]
+            for i in range(versions.begin[o], versions.begin[o] + versions.length[o]):
+                future += versions.weight[i, version] * v[versions.successor[i], lane]
+        else:
+            n, r, width = rows.total[p], rows.reward_total[p], radii.width[p]
+            for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
+                future += rows.weight[i] * v[rows.successor[i], lane]
+        value = top if sign > 0 else 0.0
+        if n > 0.0:
+            value = min(max((r + radii.discount * future) / n + direction * width, 0.0), top)
+        action = rows.pair_action[p]
+        if value > best or (value == best and action == favourite):
+            best, chosen = value, action
+    return chosen
 
 
 @bare
@@ -654,8 +727,10 @@ def all_values_into(plan: PlanArrays, lanes: Lanes) -> None:
 
 
 @bare
-def evaluate_into(v: Floats, policy: Ints, rows: Rows, radii: Radii, stages: tuple[int, int]) -> None:
-    """Fill the upper value of a policy at some stages, from rows whose backup is a sum.
+def evaluate_into(
+    v: Floats, policy: Ints, rows: Rows, radii: Radii, sign: int, stages: tuple[int, int]
+) -> None:
+    """Fill the upper or lower value of a policy at some stages, from rows whose backup is a sum.
 
     What `backward_into` does in mode EVALUATE for `hoeffding` and for exact rows, in less time.
     """
@@ -667,6 +742,7 @@ def evaluate_into(v: Floats, policy: Ints, rows: Rows, radii: Radii, stages: tup
             v[t],
             v[t + 1],
             policy[t],
+            1.0 if sign > 0 else -1.0,
             radii.vmax[t],
             radii.terminal,
             radii.discount,
@@ -686,6 +762,7 @@ def _evaluate_stage_into(
     v: Floats,
     v_next: Floats,
     policy: Ints,
+    sign: float,
     top: float,
     terminal: NDArray[np.bool_],
     discount: float,
@@ -704,13 +781,13 @@ def _evaluate_stage_into(
         if terminal[s] or pair_index[s, policy[s]] < 0:
             continue
         p = np.uint64(pair_index[s, policy[s]])
-        v[s] = top
+        v[s] = top if sign > 0.0 else 0.0
         if total[p] > 0.0:
             future = 0.0
             for i in range(begin[p], begin[p] + length[p]):
                 future += weight[np.uint64(i)] * v_next[np.uint64(successor[np.uint64(i)])]
             value = (reward_total[p] + discount * future) / total[p]
-            v[s] = min(max(value + width[p], 0.0), top)
+            v[s] = min(max(value + sign * width[p], 0.0), top)
 
 
 @inner
@@ -726,7 +803,7 @@ def upper_from_into(
         baseline_from_into(plan, lanes, t)
         stages = (t, min(now[Now.UPPER_FROM], radii.horizon) - 1)
         if radii.family == HOEFFDING:
-            evaluate_into(plan.v_upper, plan.baseline, rows, radii, stages)
+            evaluate_into(plan.v_upper, plan.baseline, rows, radii, UPPER, stages)
         else:
             nobody, none = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
             backward_into(
