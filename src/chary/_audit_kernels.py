@@ -12,7 +12,6 @@ from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
 from chary.planner._backup import LOWER, UPPER, Scratch, deviation, expected_backup
-from chary.planner._lanes import LANES, copy_into, one_row_into
 from chary.planner._kernels import (
     EVALUATE,
     EVALUATE_ALL,
@@ -23,6 +22,7 @@ from chary.planner._kernels import (
     lower_q,
     sorted_states,
 )
+from chary.planner._lanes import LANES, copy_into, one_row_into
 from chary.planner.incremental import Side, vectors
 
 __all__ = [
@@ -34,9 +34,9 @@ __all__ = [
     "judge_coverage",
     "judge_deficit",
     "judge_regret",
+    "new_judge",
     "true_values_into",
     "value_lanes_truly_into",
-    "new_judge",
 ]
 
 Floats = NDArray[np.float64]
@@ -55,9 +55,9 @@ COVERAGE_TOLERANCE = 1e-9
 class Judge(NamedTuple):
     """The truth: exact rows, and the values (H + 1, S) of the optimum, the warm-up's baseline and the plan's.
 
-    `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are made
-    in lanes, `lanes` (H + 1, S, LANES) are the true values of their baselines, and `kept` (H + 1, S) those of
-    the last lane's, `policy` (H, S), from stage `known_from[0]` on.
+    `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are
+    made in lanes, `lanes` (H + 1, S, LANES) are the true values of their baselines, and `kept` (H + 1, S)
+    those of the last lane's, `policy` (H, S), from stage `known_from[0]` on.
     """
 
     rows: Rows
@@ -114,7 +114,9 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
 
 
 @jit
-def evaluate_truly_into(v: Floats, q: Floats, judge: Judge, policy: Ints, first: int, scratch: Scratch) -> None:
+def evaluate_truly_into(
+    v: Floats, q: Floats, judge: Judge, policy: Ints, first: int, scratch: Scratch
+) -> None:
     """Fill the exact value (H + 1, S) of a policy from stage `first` on, and unless (0, 0) its Q (H, P)."""
     nobody = np.full(len(judge.rows.visits), -1)
     mode = EVALUATE if len(q) == 0 else EVALUATE_ALL
@@ -176,7 +178,7 @@ def value_lanes_truly_into(judge: Judge, side: Side, first: int) -> None:
 
 @bare
 def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p: int) -> None:
-    """Take over into `v_true` what a lane knows of (t, s) and of what lies behind the baseline's pair and p."""
+    """Take over into `v_true` what a lane knows of (t, s) and of what lies behind its baseline and p."""
     v, lanes = judge.v_true, judge.lanes
     v[t, s] = lanes[t, s, lane]
     for pair in (p, judge.rows.pair_index[s, baseline[t, s]]):
@@ -202,7 +204,7 @@ def _true_stage_into(
     weight: Floats,
     reward_total: Floats,
 ) -> None:
-    """Do what `backward_into` does with exact rows, which have no bonus and are not clipped, in every lane."""
+    """Do what `backward_into` does with exact rows in every lane: they have no bonus and no clipping."""
     for s in range(len(v)):
         if terminal[s] or pair_index[s, policy[s]] < 0:
             continue
@@ -327,9 +329,7 @@ def judge_coverage(
                 a = rows.pair_action[p]
                 gap = v[t, s] - q[t, p] if a != plan.baseline[t, s] else 0.0
                 largest = max(largest, gap)
-                value_fails |= (
-                    lower_q(rows, radii, plan, t, p, scratch) > q[t, p] + COVERAGE_TOLERANCE
-                )
+                value_fails |= lower_q(rows, radii, plan, t, p, scratch) > q[t, p] + COVERAGE_TOLERANCE
                 if not bonus_fails:
                     bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p, t, scratch)
                 if gap > 0.0 and not charge_fails:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import bare
+from chary._compile import bare, folded
 from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import UPPER, Scratch
@@ -214,7 +214,7 @@ def begin_episode(chains: Chains, s: int, k: int) -> int:
     return slot
 
 
-@bare
+@folded
 def _wait_into(chains: Chains, slot: int, s: int) -> None:
     """Let the chain in `slot` wait at s, behind the older ones there."""
     chains.status[slot] = PENDING
@@ -229,7 +229,7 @@ def _wait_into(chains: Chains, slot: int, s: int) -> None:
         chains.following[before] = slot
 
 
-@bare
+@folded
 def _leave_into(chains: Chains, slot: int) -> None:
     """Take the chain in `slot` out of the list of its target."""
     s = chains.target[slot]
@@ -243,14 +243,14 @@ def _leave_into(chains: Chains, slot: int) -> None:
     chains.following[slot] = -1
 
 
-@bare
+@folded
 def _free_into(chains: Chains, slot: int) -> None:
     chains.status[slot] = FREE
     chains.number[slot] = -1
     chains.counters[Counter.OPEN] -= 1
 
 
-@bare
+@folded
 def _note_refusal(chains: Chains, slot: int, k: int) -> None:
     """Count an episode as exhausted for this chain, once."""
     chains.live[Live.REFUSED] = 1
@@ -259,7 +259,7 @@ def _note_refusal(chains: Chains, slot: int, k: int) -> None:
         chains.exhausted[slot] += 1
 
 
-@bare
+@folded
 def _explorer_action(
     chains: Chains, lanes: Lanes, rows: Rows, radii: Radii, slot: int, clock: int, s: int
 ) -> int:
@@ -271,7 +271,7 @@ def _explorer_action(
     return np.int64(chains.explorer[slot, clock, s])  # type: ignore[return-value]
 
 
-@bare
+@folded
 def _price(
     kind: int,
     rows: Rows,
@@ -318,16 +318,14 @@ def _price(
                 worth = plan.v_upper[t, s]
         else:
             now[Now.ASKED] += 1
-        return _count_price(
-            kind, rows, radii, t, s, a, a1, worth, lower, lower_lane, upper, upper_lane
-        )
+        return _count_price(kind, rows, radii, t, s, a, a1, worth, lower, lower_lane, upper, upper_lane)
     now[Now.ASKED] += 1
     if now[Now.GUESSING] == 0:
         upper_from_into(plan, lanes, rows, radii, kind, t, scratch)
     return charge_of(kind, rows, radii, plan, t, s, a, scratch)
 
 
-@bare
+@folded
 def _count_price(
     kind: int,
     rows: Rows,
@@ -363,7 +361,7 @@ def _count_price(
     )
 
 
-@bare
+@folded
 def shield_step(
     chains: Chains,
     ledger: Ledger,
@@ -409,9 +407,7 @@ def shield_step(
                 clock = chains.length[slot] if chains.clock_is_meta else t
                 a = _explorer_action(chains, lanes, rows, radii, slot, clock, s)
                 if chains.prices[a] < 0.0:
-                    chains.prices[a] = _price(
-                        kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch
-                    )
+                    chains.prices[a] = _price(kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch)
                 charge = chains.prices[a]
                 afforded, ledger = authorise_kernel(ledger, True, charge, rule)
                 if afforded:
@@ -432,7 +428,7 @@ def shield_step(
     return Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1), ledger
 
 
-@bare
+@folded
 def shield_observe(
     chains: Chains, k: int, s: int, p: int, s_next: int, r: float, ended: bool, horizon: int
 ) -> int:
@@ -465,7 +461,7 @@ def shield_observe(
     return slot
 
 
-@bare
+@folded
 def _classify(chains: Chains, slot: int, k: int, horizon: int) -> None:
     """Count the episode as a long one for this chain, if it did not end in a refusal."""
     if chains.last_refused[slot] != k and 4 * chains.advanced[slot] >= horizon:

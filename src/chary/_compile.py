@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["bare", "inner", "jit"]
+__all__ = ["bare", "folded", "inner", "jit"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -66,6 +66,13 @@ def bare(function: F) -> F:
     spells the option with an underscore (as of 0.68) and refuses to compile what would allocate.
     """
     compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True, "_nrt": False})(function)
+    return compiled
+
+
+def folded(function: F) -> F:
+    """Compile a bare kernel into its callers: handing over tuples of many arrays costs more than a step."""
+    options = {**OPTIONS, "no_cpython_wrapper": True, "_nrt": False, "forceinline": True}
+    compiled: F = numba.njit(**options)(function)
     return compiled
 
 

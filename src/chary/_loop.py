@@ -26,7 +26,7 @@ from chary._chains import (
     shield_observe,
     shield_step,
 )
-from chary._compile import bare, jit
+from chary._compile import bare, folded, jit
 from chary._plan_check import Check, check_plan_into, check_truth_into
 from chary.agents._mixtures import FROZEN, UCBVI, Mixture, guess_switch, switch_step, uniform_pair
 from chary.mdp import FiniteMDP
@@ -216,7 +216,7 @@ def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
     )
 
 
-@bare
+@folded
 def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     """Return the first place in begin..end-1 whose cumulative probability exceeds u, else the last.
 
@@ -232,7 +232,7 @@ def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     return min(low, end - 1)
 
 
-@bare
+@folded
 def first_state(world: World, u: float) -> int:
     """Return the state in which an episode starts."""
     last = len(world.start)

@@ -12,7 +12,14 @@ from chary._compile import inner
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
-from chary.planner._kernels import Explorer, PlanArrays, explore_into, new_explorer, new_plan_arrays, plan_into
+from chary.planner._kernels import (
+    Explorer,
+    PlanArrays,
+    explore_into,
+    new_explorer,
+    new_plan_arrays,
+    plan_into,
+)
 from chary.planner.incremental import (
     Lanes,
     Now,
@@ -31,7 +38,7 @@ QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "exp
 
 
 class Check(NamedTuple):
-    """Room for the full pass, and what it found: `found` is (episode, quantity, stage, state), -1 for nothing.
+    """Room for the full pass, and what was found: (episode, quantity, stage, state), or -1 for nothing.
 
     Every `every`-th episode is checked, none if it is 0.
     """

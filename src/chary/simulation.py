@@ -12,11 +12,11 @@ from chary._audit_kernels import COVERAGES, Judge, evaluate_truly_into, new_judg
 from chary._chains import Chains, Counter, new_chains
 from chary._loop import (
     BASELINE,
+    FULL,
     MIXTURE,
+    PLANNERS,
     RANDOM,
     SHIELD,
-    FULL,
-    PLANNERS,
     Log,
     has_room,
     most_chain_steps,
@@ -42,7 +42,7 @@ from chary.model.knowledge import Knowledge
 from chary.model.rows import no_rows
 from chary.planner._backup import Scratch, new_scratch
 from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
-from chary.planner.incremental import Now, new_lanes
+from chary.planner.incremental import LANES, Now, new_lanes
 from chary.randomness import generator_for
 from chary.run import ChainLog, Run, Steps
 from chary.shield import Rule
@@ -154,8 +154,8 @@ def simulate_in_blocks(
     check_integer("check_every", check_every, minimum=0)
     if check_every and (driver != DRIVERS[0] or planner == PLANNERS[FULL]):
         raise InvalidSetting(
-            f"'check_every' must be 0 with driver {driver!r} and planner {planner!r}, which make the full pass "
-            f"themselves, got {check_every}. Use driver 'compiled' and planner 'incremental'."
+            f"'check_every' must be 0 with driver {driver!r} and planner {planner!r}, which make the full "
+            f"pass themselves, got {check_every}. Use driver 'compiled' and planner 'incremental'."
         )
     if isinstance(agent, CharyUCBVI):
         agent.check_problem(mdp.setting)
@@ -273,9 +273,7 @@ def _play_compiled(
     lanes = new_lanes(setting, knowledge.radii.family if planner != PLANNERS[FULL] else -1)
     chains = _chains_for(agent, setting, episodes)
     # Guessed episodes read the explorers of the chains at hand, and change a copy of all the rest.
-    guess = _chains_for(agent, setting, episodes if lanes.on else 0)._replace(
-        explorer=chains.explorer
-    )
+    guess = _chains_for(agent, setting, episodes if lanes.on else 0)._replace(explorer=chains.explorer)
     rule = agent.resolved_rule(setting.scale.span) if isinstance(agent, CharyUCBVI) else Rule.closed()
     if isinstance(agent, MixtureSpec):
         player = MIXTURE
@@ -324,7 +322,8 @@ def _play_compiled(
     # Compile, or load from the cache, before the clock starts.
     play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
     seconds, began = 0.0, time.perf_counter()
-    for done in _in_blocks(episodes, H, (generator_for(seed, "world"), generator_for(seed, "agent")), play):
+    streams = (generator_for(seed, "world"), generator_for(seed, "agent"))
+    for done in _in_blocks(episodes, H, streams, play, least=LANES if lanes.on else 1):
         # What the caller does between blocks is not ours.
         seconds += time.perf_counter() - began
         yield done
@@ -338,9 +337,14 @@ def _in_blocks(
     horizon: int,
     generators: tuple[np.random.Generator, np.random.Generator],
     play: Callable[[int, int, int, Floats, Floats], int],
+    *,
+    least: int = 1,
 ) -> Iterator[int]:
-    """Call `play` on blocks of episodes of about BLOCK_SECONDS, each with its own rows of uniforms."""
-    done, block = 0, 1
+    """Call `play` on blocks of episodes of about BLOCK_SECONDS, each with its own rows of uniforms.
+
+    A block has at least `least` episodes, as many as are planned together.
+    """
+    done, block = 0, least
     most = max(1, MOST_UNIFORMS // (horizon + 1))
     yield 0
     while done < episodes:
@@ -350,7 +354,7 @@ def _in_blocks(
         while done < last:
             done = play(done, last, offset, *uniforms)
         elapsed = time.perf_counter() - began
-        block = max(1, min(most, 4 * block, int(block * BLOCK_SECONDS / max(elapsed, 1e-6))))
+        block = max(least, min(most, 4 * block, int(block * BLOCK_SECONDS / max(elapsed, 1e-6))))
         yield done
 
 
@@ -359,8 +363,8 @@ def _raise_mismatch(found: Ints) -> None:
     k, quantity, t, s = found.tolist()
     if k >= 0:
         raise PlannerMismatch(
-            f"'planner' incremental must equal the full pass bit for bit, got another {QUANTITIES[quantity]} in "
-            f"episode {k} at stage {t} and state {s}. Use planner 'full', and please report this."
+            f"'planner' incremental must equal the full pass bit for bit, got another {QUANTITIES[quantity]} "
+            f"in episode {k} at stage {t} and state {s}. Use planner 'full', and please report this."
         )
 
 

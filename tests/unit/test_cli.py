@@ -290,7 +290,7 @@ def test_nothing_to_do_shows_the_help(cli: Cli) -> None:
     assert cli().out == cli("--help").out
     assert cli().code == 0
     listed = {info.name for info in app.registered_commands}
-    assert listed == {"run", "check", "calibrate", "problems", "agents", "demo"}
+    assert listed == {"run", "check", "calibrate", "bench", "problems", "agents", "demo"}
 
 
 def test_demo_draws_eight_lines_and_prints_eight_rows(cli: Cli, tmp_path: Path) -> None:

@@ -127,9 +127,7 @@ def guess_switch(mixture: Mixture, u: float, horizon: int) -> int:
 
 
 @inner
-def _evaluate_into(
-    v: Floats, policy: Ints, rows: Rows, radii: Radii, sign: int, scratch: Scratch
-) -> None:
+def _evaluate_into(v: Floats, policy: Ints, rows: Rows, radii: Radii, sign: int, scratch: Scratch) -> None:
     """Fill the upper or lower value (H + 1, S) of a policy."""
     stages = (0, radii.horizon - 1)
     if _sums(radii):
@@ -254,9 +252,7 @@ def _stage_of_candidates_into(
                 earlier[x, j] = 0.0
         else:
             end, r, n = begin[p] + length[p], reward_total[p], total[p]
-            one_row_into(
-                earlier, x, begin[p], end, successor, weight, value, r, discount, n, -width[p], top
-            )
+            one_row_into(earlier, x, begin[p], end, successor, weight, value, r, discount, n, -width[p], top)
             floor_into(earlier, x)
 
 

@@ -123,10 +123,10 @@ def backward_into(
     """Fill values (H + 1, S), Q (H, P) and policy (H, S) by backward induction, section 5.
 
     `stages` are the first and the last to fill, 0 and H - 1 for all; what lies behind the last is taken as
-    it stands. `q` may be (0, 0): Q is not kept then. In mode OPTIMISE the policy becomes the argmax, ties going to the action of `prior` (-1 for none), else
-    to the lowest index; EVALUATE evaluates `policy` and fills Q for its own pairs only, EVALUATE_ALL for all.
-    `ceiling` (H, P), or (0, 0) for none, caps Q from above and takes on the result, as UCBVI's own bonuses
-    ask.
+    it stands. `q` may be (0, 0): Q is not kept then. In mode OPTIMISE the policy becomes the argmax, ties
+    going to the action of `prior` (-1 for none), else to the lowest index; EVALUATE evaluates `policy` and
+    fills Q for its own pairs only, EVALUATE_ALL for all. `ceiling` (H, P), or (0, 0) for none, caps Q from
+    above and takes on the result, as UCBVI's own bonuses ask.
     """
     n_states = len(rows.visits)
     # Fields of a tuple are fetched and counted at every use: hold what the inner loop reads.
@@ -321,8 +321,8 @@ def count_charge(
 ) -> float:
     """Return the charge of pair p where the baseline plays p1, for bonuses that the counts give alone.
 
-    `worth` is the upper value here; `v_lower` and `v_upper` are (S, lanes) of the next stage, one lane of each
-    being read. Plain arrays, for speed: this is what every proposal of the shield costs.
+    `worth` is the upper value here; `v_lower` and `v_upper` are (S, lanes) of the next stage, one lane of
+    each being read. Plain arrays, for speed: this is what every proposal of the shield costs.
     """
     q = 0.0
     if total[p] > 0.0:
@@ -367,7 +367,7 @@ def shared_mass_gap(
     v_upper: Floats,
     upper_lane: int,
 ) -> float:
-    """Return the sum of w+ V_hi - w- V_lo, w the difference of two ascending rows, i.. and j.., merging them."""
+    """Return the sum of w+ V_hi - w- V_lo, w the difference of two ascending rows, merging them."""
     total = 0.0
     while i < end_i or j < end_j:
         x_i = successor[i] if i < end_i else len(v_lower)

@@ -1,17 +1,19 @@
 """Rows applied to several value functions at once, one a lane: the inner loop of `incremental`, as vectors.
 
-A lane is one element of a vector register. The sums of every lane are those of `expected_backup`, in its order
-and with its roundings: a vector holds eight of them, it never adds across lanes. numba does not turn such loops
-into vector code by itself (as of 0.68, where its SLP pass is off), hence LLVM's own instructions.
+A lane is one element of a vector. The sums of a lane are those of `expected_backup`, in its order and with
+its roundings: a vector holds one sum a lane, and never adds across lanes. numba does not turn such loops into
+vector code by itself (as of 0.68, where its SLP pass is off), hence LLVM's own instructions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from llvmlite import ir
-from numba import types
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -54,9 +56,7 @@ def _load(builder: Any, pointer: Any, row: Any) -> Any:
     return builder.load(_vector_at(builder, pointer, row), align=8)
 
 
-def _sums(
-    builder: Any, begin: Any, end: Any, successor: Any, weights: Any, values: list[Any]
-) -> list[Any]:
+def _sums(builder: Any, begin: Any, end: Any, successor: Any, weights: Any, values: list[Any]) -> list[Any]:
     """Emit the loop over a row's entries; return, for each array of values, sum_i weight_i V(x_i) by lane.
 
     `weights(i)` gives entry i's weight as a vector.
@@ -90,9 +90,7 @@ def _sums(
     return results
 
 
-def _finish(
-    builder: Any, future: Any, reward: Any, discount: Any, n: Any, shift: Any, top: Any
-) -> Any:
+def _finish(builder: Any, future: Any, reward: Any, discount: Any, n: Any, shift: Any, top: Any) -> Any:
     """Emit min((reward + discount * future) / n + shift, top) on vectors."""
     value = builder.fdiv(builder.fadd(reward, builder.fmul(discount, future)), n)
     value = builder.fadd(value, shift)
@@ -189,9 +187,37 @@ def _emit_copy(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@intrinsic  # type: ignore[misc]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _instruction(emit: Callable[..., Any], returns: types.Type = types.void) -> Callable[[F], F]:
+    """Make an instruction of kernels out of its slow twin, which stays in its place where numba is off."""
+
+    def decorate(twin: F) -> F:
+        if config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return twin
+
+        def typed(_: Any, *arguments: types.Type) -> tuple[Any, Callable[..., Any]]:
+            return returns(*arguments), emit
+
+        typed.__name__ = twin.__name__
+        # numba reads the names of the arguments here, behind that of the typing context.
+        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = inspect.signature(twin).parameters.values()
+        typed.__signature__ = inspect.Signature([context, *names])  # type: ignore[attr-defined]
+        return cast(F, intrinsic(typed))
+
+    return decorate
+
+
+def _within(future: Floats, reward: Any, discount: float, n: Any, shift: Any, top: float) -> Floats:
+    with np.errstate(invalid="ignore"):
+        value: Floats = np.minimum((reward + discount * future) / n + shift, top)
+    return value
+
+
+@_instruction(_emit_one_row)
 def one_row_into(
-    _: Any,
     out: Floats,
     row: int,
     begin: int,
@@ -204,19 +230,19 @@ def one_row_into(
     n: float,
     shift: float,
     top: float,
-) -> Any:
+) -> None:
     """Fill out[row], one value a lane: (reward + discount * sum_i w_i V(x_i)) / n + shift, at most `top`.
 
     `v` has shape (S, LANES).
     """
-    return types.void(
-        out, row, begin, end, successor, weight, v, reward, discount, n, shift, top
-    ), _emit_one_row
+    future = np.zeros(LANES)
+    for i in range(begin, end):
+        future += weight[i] * v[successor[i]]
+    out[row] = _within(future, reward, discount, n, shift, top)
 
 
-@intrinsic  # type: ignore[misc]
+@_instruction(_emit_both_sides)
 def both_sides_into(
-    _: Any,
     out: Floats,
     lower: int,
     upper: int,
@@ -231,16 +257,17 @@ def both_sides_into(
     n: float,
     width: float,
     top: float,
-) -> Any:
+) -> None:
     """Fill out[lower] and out[upper] from one reading: shifts of -width and +width, and nothing below 0."""
-    return types.void(
-        out, lower, upper, begin, end, successor, weight, v_lower, v_upper, reward, discount, n, width, top
-    ), _emit_both_sides
+    for row, v, shift in ((lower, v_lower, -width), (upper, v_upper, width)):
+        future = np.zeros(LANES)
+        for i in range(begin, end):
+            future += weight[i] * v[successor[i]]
+        out[row] = np.maximum(_within(future, reward, discount, n, shift, top), 0.0)
 
 
-@intrinsic  # type: ignore[misc]
+@_instruction(_emit_versions)
 def versions_into(
-    _: Any,
     out: Floats,
     row: int,
     begin: int,
@@ -255,42 +282,43 @@ def versions_into(
     sign: float,
     width: Floats,
     top: float,
-) -> Any:
+) -> None:
     """Do what `one_row_into` does where every lane has counts of its own.
 
     `weight` has shape (entries, LANES); `reward`, `n` and `width` have rows of LANES, of which `version` is
     read. Lanes with n = 0 are NaN.
     """
-    return types.void(
-        out, row, begin, end, successor, weight, v, version, reward, discount, n, sign, width, top
-    ), _emit_versions
+    future = np.zeros(LANES)
+    for i in range(begin, end):
+        future += weight[i] * v[successor[i]]
+    out[row] = _within(future, reward[version], discount, n[version], sign * width[version], top)
 
 
-@intrinsic  # type: ignore[misc]
-def largest(_: Any, values: Floats, row: int) -> Any:
+@_instruction(_emit_largest, types.float64)
+def largest(values: Floats, row: int) -> float:
     """Return the largest of values[row]."""
-    return types.float64(values, row), _emit_largest
+    return float(values[row].max())
 
 
-@intrinsic  # type: ignore[misc]
-def exceeds(_: Any, values: Floats, row: int, x: float) -> Any:
+@_instruction(_emit_exceeds, types.boolean)
+def exceeds(values: Floats, row: int, x: float) -> bool:
     """Return whether values[row] exceeds x in every lane."""
-    return types.boolean(values, row, x), _emit_exceeds
+    return bool((values[row] > x).all())
 
 
-@intrinsic  # type: ignore[misc]
-def reaches(_: Any, values: Floats, row: int, other: int) -> Any:
+@_instruction(_emit_reaches, types.boolean)
+def reaches(values: Floats, row: int, other: int) -> bool:
     """Return whether values[row] reaches values[other] in any lane."""
-    return types.boolean(values, row, other), _emit_reaches
+    return bool((values[row] >= values[other]).any())
 
 
-@intrinsic  # type: ignore[misc]
-def floor_into(_: Any, values: Floats, row: int) -> Any:
+@_instruction(_emit_floor)
+def floor_into(values: Floats, row: int) -> None:
     """Raise values[row] to 0 where it lies below."""
-    return types.void(values, row), _emit_floor
+    values[row] = np.maximum(values[row], 0.0)
 
 
-@intrinsic  # type: ignore[misc]
-def copy_into(_: Any, out: Floats, row: int, values: Floats, other: int) -> Any:
+@_instruction(_emit_copy)
+def copy_into(out: Floats, row: int, values: Floats, other: int) -> None:
     """Copy values[other] to out[row]."""
-    return types.void(out, row, values, other), _emit_copy
+    out[row] = values[other]

@@ -8,10 +8,10 @@ episodes are then played for real, each by its own plan. The first that comes ou
 the batch: the plans behind it were made from counts that never came to be, and are thrown away. Nothing is
 approximate, and a wrong guess costs time only.
 
-Three shortcuts are exact as well. An action whose reward, bonus and best possible future fall short of the best
-action is not evaluated. The upper value of the baseline is left out until a charge asks for it, which is not
-the case where the lower value alone shows that the budget refuses (`least_charge`). And rows are read for
-lower and upper value together where both are wanted.
+Three shortcuts are exact as well. A pair that fell short of the best at a later stage is left alone as long
+as values have not risen enough since for it to catch up. The upper value of the baseline is left out until a
+charge asks for it, which is not the case where the lower value alone shows that the budget refuses. And rows
+are read for lower and upper value together where both are wanted.
 
 Vectors need a backup that is a sum and a bonus that N(s, a) gives alone: `hoeffding`. With the other families
 episodes are planned one by one, the upper value on demand.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import bare, inner
+from chary._compile import bare, folded, inner
 from chary.mdp import Setting
 from chary.model.radii import HOEFFDING, Radii, hoeffding_width
 from chary.model.rows import Rows, find_place
@@ -77,7 +77,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Actions = NDArray[np.int16]
 
-# Bounds that skip an action are taken this much wider than rounding could ever make them.
+# Bounds that skip an action widen by this much at every stage: more than rounding could ever make of them.
 ROUNDING = 1e-9
 # Rows of `Lanes.room`: the best so far, the one at hand, and the upper value. NumPy scalars, as types go.
 BEST: int = np.int64(0)  # type: ignore[assignment]
@@ -92,9 +92,9 @@ VERSION_ENTRIES = 131_072
 class Versions(NamedTuple):
     """Rows that differ from lane to lane: those that the guessed episodes count in.
 
-    `place[p]` (P,) is the number of pair p here, -1 for rows that are the same in every lane. Row i has `length[i]` entries from `begin[i]` on; `weight` is (entries,
-    LANES), `total`, `reward_total` and `width` (rows, LANES). `pair[i]` is whose row it is, and `used` the number
-    of rows and of entries.
+    `place[p]` (P,) is the number of pair p here, -1 for rows that are the same in every lane. Row i has
+    `length[i]` entries from `begin[i]` on; `weight` is (entries, LANES), `total`, `reward_total` and `width`
+    (rows, LANES). `pair[i]` is whose row it is, and `used` the number of rows and of entries.
     """
 
     place: Ints
@@ -114,7 +114,7 @@ class Side(NamedTuple):
 
     `v` is (H + 1, S, LANES) and `guess` (H, S) the pair that was best last time. Lanes seldom differ in what
     they play: `policy` (H, S) is the last lane's, and at the `used[0]` places in which another lane plays
-    otherwise `split` (H, S), else -1, is a row of `action` (places, LANES), and `stage` and `state` say where.
+    otherwise `split` (H, S), else -1, is a row of `action` (places, LANES); `stage` and `state` say where.
     """
 
     v: Floats
@@ -146,8 +146,8 @@ class Now(IntEnum):
 class Lanes(NamedTuple):
     """The plans of one batch; `on` says whether there are any, `now` which of them is in use.
 
-    `upper` (H + 1, S, LANES) is the upper value of the lanes' baselines. The rest is room: what each pair (P,)
-    can reach, what all pairs of a state (S,) but the one held can reach, and vectors.
+    `upper` (H + 1, S, LANES) is the upper value of the lanes' baselines. The rest is room: what each pair
+    (P,) can reach, what all pairs of a state (S,) but the one held can reach, and vectors.
     """
 
     on: bool
@@ -245,7 +245,9 @@ def version_into(
         return False
     for i in range(steps):
         if place[pairs[i]] < 0:
-            _copy_row_into(versions, rows, radii, pairs[i], min(rows.length[pairs[i]] + most, len(rows.visits)))
+            _copy_row_into(
+                versions, rows, radii, pairs[i], min(rows.length[pairs[i]] + most, len(rows.visits))
+            )
         _count_version_into(versions, place[pairs[i]], lane, nexts[i], rewards[i])
     scale, log_term, vmax, n_states = radii.scale, radii.log_term, radii.vmax[0], len(rows.visits)
     for i in range(steps):
@@ -316,7 +318,13 @@ def plan_lanes_into(
     """
     versions = lanes.versions
     _bounds_into(
-        lanes.bound, sign, radii.vmax[radii.horizon - 1], rows.total, rows.reward_total, radii.width, versions.place
+        lanes.bound,
+        sign,
+        radii.vmax[radii.horizon - 1],
+        rows.total,
+        rows.reward_total,
+        radii.width,
+        versions.place,
     )
     for s in range(len(lanes.rest)):
         lanes.rest[s] = np.inf
@@ -325,7 +333,7 @@ def plan_lanes_into(
     risen = ROUNDING
     for t in range(radii.horizon - 1, -1, -1):
         if t < radii.horizon - 1:
-            risen += radii.discount * _rise(side.v[t + 1], side.v[t + 2], lanes.room)
+            risen += ROUNDING + radii.discount * _rise(side.v[t + 1], side.v[t + 2], lanes.room)
         _stage_lanes_into(
             t,
             side.v[t],
@@ -455,10 +463,9 @@ def _stage_lanes_into(
 
     From one stage to the one before no Q rises more than the values behind it do, so that a pair evaluated
     at a later stage is left alone as long as what it had then, unclipped, and what values have risen since,
-    `risen`, fall short of the best. `bound[p]` is what it had less what values had risen by then, and `rest[s]` the
-    largest of these over the pairs of s other than `held[s]`, or where that one is at the top, over the
-    `earlier[s]` ones alone. Ties at 0, where values are clipped, and at the
-    top are evaluated.
+    `risen`, fall short of the best. `bound[p]` is what it had less what values had risen by then, and
+    `rest[s]` the largest of these over the pairs of s other than `held[s]`, or where that one is at the top,
+    over the `earlier[s]` ones alone.
     """
     direction = 1.0 if sign > 0 else -1.0
     settled = sign > 0 and top == later_top
@@ -603,7 +610,7 @@ def _stage_lanes_into(
     now[Now.ROWS] += evaluated
 
 
-@bare
+@folded
 def open_lane(lanes: Lanes, lane: int, guessing: bool, upper: bool) -> None:
     """Make the plan of a lane the one in use; `upper` says whether the lanes hold upper values."""
     now = lanes.now
@@ -626,7 +633,7 @@ def open_whole(lanes: Lanes) -> None:
     lanes.now[Now.DIFFERENCES] = 1
 
 
-@bare
+@folded
 def lane_action(side: Side, t: int, s: int, lane: int) -> int:
     """Return what the policy of a lane plays at (t, s)."""
     place = side.split[t, s]
@@ -656,7 +663,11 @@ def guess_action(
         o = versions.place[p]
         future = 0.0
         if o >= 0:
-            n, r, width = versions.total[o, version], versions.reward_total[o, version], versions.width[o, version]
+            n, r, width = (
+                versions.total[o, version],
+                versions.reward_total[o, version],
+                versions.width[o, version],
+            )
             for i in range(versions.begin[o], versions.begin[o] + versions.length[o]):
                 future += versions.weight[i, version] * v[versions.successor[i], lane]
         else:

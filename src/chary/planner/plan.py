@@ -54,9 +54,7 @@ class TabularPlan:
         self.knowledge = knowledge
         self.explorers: MutableMapping[int, Ints] = {} if explorers is None else explorers
         self._new_explorer = new_explorer or (lambda: optimistic_policy(setting, knowledge))
-        self.arrays = new_plan_arrays(
-            setting.n_states, setting.horizon, differences=self._kind == DIFFERENCE
-        )
+        self.arrays = new_plan_arrays(setting.n_states, setting.horizon, differences=self._kind == DIFFERENCE)
         plan_into(self.arrays, knowledge.rows, knowledge.radii, prior, self._kind, upper, self._scratch)
 
     def explore(self, chain: int, clock: int, s: int) -> int:
