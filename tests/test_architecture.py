@@ -21,7 +21,8 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"model", "envs"}),
     frozenset({"planner", "audit"}),
     frozenset({"agents", "_audit_kernels", "_chains", "assumptions"}),
-    frozenset({"_plan_check"}),
+    frozenset({"_plan_check", "_episode"}),
+    frozenset({"_episode_log", "_guess"}),
     frozenset({"_loop", "run", "rollouts"}),
     frozenset({"_stepwise", "store"}),
     frozenset({"simulation"}),
@@ -42,6 +43,9 @@ JUDGING = (
     "simulation",
     "_stepwise",
     "_loop",
+    "_episode",
+    "_episode_log",
+    "_guess",
     "run",
 )
 # FiniteMDP holds P and R. On the learning side it is named only where a *known* MDP is turned into something:

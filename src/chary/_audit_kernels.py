@@ -23,7 +23,8 @@ from chary.planner._kernels import (
     sorted_states,
 )
 from chary.planner._lanes import LANES, copy_into, one_row_into
-from chary.planner.incremental import Side, vectors
+from chary.planner._versions import vectors
+from chary.planner.incremental import Side
 
 __all__ = [
     "COVERAGES",

@@ -16,7 +16,9 @@ from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import UPPER, Scratch
 from chary.planner._kernels import DIFFERENCE, PAPER, PlanArrays, charge_of, count_charge
-from chary.planner.incremental import LANES, Lanes, Now, guess_action, lane_action, upper_from_into
+from chary.planner._lane_plans import guess_action, lane_action, upper_from_into
+from chary.planner._lanes import LANES
+from chary.planner.incremental import Lanes, Now
 from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
 

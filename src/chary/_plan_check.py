@@ -20,14 +20,8 @@ from chary.planner._kernels import (
     new_plan_arrays,
     plan_into,
 )
-from chary.planner.incremental import (
-    Lanes,
-    Now,
-    all_values_into,
-    baseline_from_into,
-    lane_action,
-    upper_from_into,
-)
+from chary.planner._lane_plans import all_values_into, baseline_from_into, lane_action, upper_from_into
+from chary.planner.incremental import Lanes, Now
 
 __all__ = ["QUANTITIES", "Check", "check_plan_into", "check_truth_into", "new_check"]
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._audit_kernels import EVERYWHERE, Judge, evaluate_truly_into
-from chary._loop import Log, first_deviation_into, judge_into, keep_steps_into, new_playing
+from chary._episode import new_playing
+from chary._episode_log import Log, first_deviation_into, judge_into, keep_steps_into
 from chary.agents.fixed import Random
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec

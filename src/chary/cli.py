@@ -184,6 +184,12 @@ def _run(
         str, _word("played|everywhere", "Where bounds are compared with the truth.")
     ] = "played",
     driver: Annotated[str, _word("compiled|step", "How episodes are played; the same ones.")] = "compiled",
+    planner: Annotated[
+        str, _word("incremental|full", "How the compiled driver plans; the same plans, bit for bit.")
+    ] = "incremental",
+    check_every: Annotated[
+        int, _number("Compare every N-th plan with the full pass; 0 for never.", metavar="N")
+    ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Write run.json, episodes.csv and run.npz into this folder.", metavar="DIR"),
@@ -239,6 +245,8 @@ def _run(
                 seed=seed,
                 coverage=coverage,
                 driver=driver,
+                planner=planner,
+                check_every=check_every,
                 progress=report(f"{agent} on {problem}"),
             )
         summary = _summary(run)

@@ -10,23 +10,10 @@ from numpy.typing import NDArray
 
 from chary._audit_kernels import COVERAGES, Judge, evaluate_truly_into, new_judge
 from chary._chains import Chains, Counter, new_chains
-from chary._loop import (
-    BASELINE,
-    FULL,
-    MIXTURE,
-    PLANNERS,
-    RANDOM,
-    SHIELD,
-    Log,
-    has_room,
-    most_chain_steps,
-    new_ahead,
-    new_log,
-    new_playing,
-    new_world,
-    play_block,
-    warm_block,
-)
+from chary._episode import BASELINE, MIXTURE, RANDOM, SHIELD, new_playing, new_world
+from chary._episode_log import Log, new_log
+from chary._guess import new_ahead
+from chary._loop import FULL, PLANNERS, has_room, most_chain_steps, play_block, warm_block
 from chary._plan_check import QUANTITIES, new_check
 from chary.agents import AGENTS
 from chary.agents._mixtures import UCBVI, new_mixture
@@ -42,7 +29,8 @@ from chary.model.knowledge import Knowledge
 from chary.model.rows import no_rows
 from chary.planner._backup import Scratch, new_scratch
 from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
-from chary.planner.incremental import LANES, Now, new_lanes
+from chary.planner._lanes import LANES
+from chary.planner.incremental import Now, new_lanes
 from chary.randomness import generator_for
 from chary.run import ChainLog, Run, Steps
 from chary.shield import Rule

@@ -21,19 +21,10 @@ from chary.model.rows import Rows, true_rows
 from chary.planner import _lanes
 from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._kernels import EVALUATE, OPTIMISE, backward_into
-from chary.planner.incremental import (
-    LANES,
-    Lanes,
-    Side,
-    Versions,
-    evaluate_into,
-    forget_versions,
-    lane_action,
-    new_lanes,
-    plan_lanes_into,
-    vectors,
-    version_into,
-)
+from chary.planner._lane_plans import evaluate_into, lane_action
+from chary.planner._lanes import LANES
+from chary.planner._versions import Versions, forget_versions, vectors, version_into
+from chary.planner.incremental import Lanes, Side, new_lanes, plan_lanes_into
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

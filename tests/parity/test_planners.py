@@ -34,7 +34,8 @@ from chary.planner._kernels import (
     new_plan_arrays,
     plan_into,
 )
-from chary.planner.incremental import LANES, Lanes, Now, new_lanes
+from chary.planner._lanes import LANES
+from chary.planner.incremental import Lanes, Now, new_lanes
 from chary.run import Run
 from chary.simulation import simulate, simulate_in_blocks
 

@@ -16,8 +16,8 @@ from chary.model.radii import CH, HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup
 from chary.planner._kernels import EVALUATE, backward_into, sorted_states
+from chary.planner._lane_plans import evaluate_into
 from chary.planner._lanes import LANES, floor_into, one_row_into
-from chary.planner.incremental import evaluate_into
 
 __all__ = [
     "CUCBVI",

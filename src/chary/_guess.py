@@ -1,0 +1,153 @@
+"""Episodes guessed ahead, so that their plans can be made together: see `planner.incremental`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._chains import (
+    Chains,
+    begin_episode,
+    guess_from_into,
+)
+from chary._compile import bare
+from chary._episode import MIXTURE, SHIELD, Playing, World, first_state, play_episode
+from chary.agents._mixtures import FROZEN, Mixture, guess_switch
+from chary.model.radii import Radii
+from chary.model.rows import Rows
+from chary.planner._backup import Scratch
+from chary.planner._kernels import Explorer, PlanArrays
+from chary.planner._lane_plans import (
+    open_lane,
+)
+from chary.planner._lanes import LANES
+from chary.planner._versions import version_into
+from chary.planner.incremental import Lanes, Now
+from chary.shield.rule import Rule
+
+__all__ = ["Ahead", "as_guessed", "guess_into", "new_ahead"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Ahead(NamedTuple):
+    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,)."""
+
+    states: Ints
+    pairs: Ints
+    steps: Ints
+
+
+def new_ahead(horizon: int) -> Ahead:
+    """Return room for the episodes guessed ahead."""
+
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES))
+
+
+@bare
+def guess_into(
+    ahead: Ahead,
+    k: int,
+    most: int,
+    u_world: Floats,
+    u_agent: Floats,
+    agent: int,
+    world: World,
+    rows: Rows,
+    radii: Radii,
+    meta_rows: Rows,
+    meta_radii: Radii,
+    plan: PlanArrays,
+    lanes: Lanes,
+    explorer: Explorer,
+    chains: Chains,
+    guess: Chains,
+    rule: Rule,
+    kind: int,
+    mixture: Mixture,
+    prior: Ints,
+    playing: Playing,
+    scratch: Scratch,
+) -> tuple[int, bool, bool, int]:
+    """Play the next episodes by the plan at hand, and count them in the lanes behind them.
+
+    Returns how many episodes may be planned together, whether several of them are likely to ask for upper
+    values, whether any of them needs an explorer, and the stage from which several of them deviate, else H.
+    """
+    shielded = agent == SHIELD
+    if shielded:
+        guess_from_into(guess, chains)
+    asking, exploring, n = 0, agent == MIXTURE and mixture.kind != FROZEN, 1
+    deviating, since = 0, radii.horizon
+    for j in range(most):
+        s = first_state(world, u_world[j, 0])
+        # The plan at hand is that of the episode played last.
+        open_lane(lanes, lanes.now[Now.VALID], True, False)
+        lanes.now[Now.VERSION] = j
+        if shielded:
+            exploring |= begin_episode(guess, s, k + j) >= 0
+        steps, _, _, _ = play_episode(
+            k + j,
+            s,
+            guess_switch(mixture, u_agent[j, 0], radii.horizon),
+            u_world[j],
+            u_agent[j],
+            agent,
+            world,
+            rows,
+            radii,
+            meta_rows,
+            meta_radii,
+            plan,
+            lanes,
+            explorer,
+            guess,
+            rule,
+            kind,
+            mixture,
+            prior,
+            playing,
+            scratch,
+        )
+        asking += lanes.now[Now.ASKED] > 0
+        deviates = False
+        for t in range(steps):
+            if playing.actions[t] != plan.baseline[t, playing.states[t]]:
+                deviates = True
+                since = min(since, t)
+        deviating += deviates
+        ahead.steps[j] = steps
+        for t in range(steps):
+            ahead.states[j, t + 1] = playing.states[t + 1]
+            ahead.pairs[j, t] = playing.pairs[t]
+        if j + 1 == most:
+            break
+        if not version_into(
+            lanes.versions,
+            rows,
+            radii,
+            j + 1,
+            playing.pairs,
+            playing.states[1:],
+            playing.rewards,
+            steps,
+        ):
+            break
+        n += 1
+    return n, asking > 2, exploring, since if deviating > 2 else radii.horizon
+
+
+@bare
+def as_guessed(ahead: Ahead, j: int, playing: Playing, steps: int) -> bool:
+    """Return whether the episode just played is the one guessed for lane j."""
+    same = bool(steps == ahead.steps[j])
+    for t in range(steps):
+        same &= playing.pairs[t] == ahead.pairs[j, t] and playing.states[t + 1] == ahead.states[j, t + 1]
+    return same
