@@ -187,9 +187,7 @@ def _run(
     planner: Annotated[
         str, _word("incremental|full", "How the compiled driver plans; the same plans, bit for bit.")
     ] = "incremental",
-    check_every: Annotated[
-        int, _number("Compare every N-th plan with the full pass; 0 for never.", metavar="N")
-    ] = 0,
+    check_every: Annotated[int, _count("Compare every N-th plan with the full pass; 0 for never.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Write run.json, episodes.csv and run.npz into this folder.", metavar="DIR"),
