@@ -69,7 +69,8 @@ def simulate(
         episodes: Online episodes, >= 1.
         warmup: Uniformly random episodes counted before, >= 0.
         seed: A whole number >= 0; all randomness of the run comes from it.
-        coverage: Where bounds are compared with the truth: at the explored steps, `played`, or at every
+        coverage: Where bounds are compared with the truth: at explored steps that differ from the baseline,
+            `played`, or at every
             (t, s, a), `everywhere`, which costs about one more plan an episode.
         record_steps: Whether to keep every step, as `run.steps`.
         driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.

@@ -193,7 +193,9 @@ def play_tampered(
     **options: Any,
 ) -> Run:
     """Play a run and spoil what it plans with once `at` episodes were played."""
+    # Blocks of one episode, though more could be planned together.
     monkeypatch.setattr(simulation, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(simulation, "LANES", 1)
     lanes: list[Lanes] = []
     judges: list[Judge] = []
 

@@ -398,6 +398,7 @@ def test_watching_changes_nothing(
     with pytest.MonkeyPatch.context() as patch:
         # Blocks of one episode.
         patch.setattr("chary.simulation.BLOCK_SECONDS", 0.0)
+        patch.setattr("chary.simulation.LANES", 1)
         watched = play(
             mdp,
             spec,
