@@ -16,9 +16,10 @@ from chary.planner._kernels import (
     EVALUATE,
     EVALUATE_ALL,
     OPTIMISE,
+    START,
     PlanArrays,
     backward_into,
-    charge_of,
+    charge_kernel,
     lower_q,
     sorted_states,
 )
@@ -97,7 +98,7 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
         coverage=coverage,
     )
     nobody, policy = np.full(S, -1, dtype=np.int64), np.zeros((H, S), dtype=np.int64)
-    none, stages = np.zeros((0, 0)), (0, H - 1)
+    none, stages = np.zeros((0, 0)), (START, H - 1)
     backward_into(
         judge.v_star,
         judge.q_star,
@@ -334,6 +335,6 @@ def judge_coverage(
                 if not bonus_fails:
                     bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p, t, scratch)
                 if gap > 0.0 and not charge_fails:
-                    charge = charge_of(kind, rows, radii, plan, t, s, a, scratch)
+                    charge = charge_kernel(kind, rows, radii, plan, t, s, a, scratch)
                     charge_fails = charge < gap - COVERAGE_TOLERANCE
     return value_fails, bonus_fails, charge_fails, largest

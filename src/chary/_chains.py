@@ -15,7 +15,7 @@ from chary._compile import bare, folded
 from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import UPPER, Scratch
-from chary.planner._kernels import DIFFERENCE, PAPER, PlanArrays, charge_of, count_charge
+from chary.planner._kernels import DIFFERENCE, PAPER, PlanArrays, charge_kernel, count_charge
 from chary.planner._lane_plans import guess_action, lane_action, upper_from_into
 from chary.planner._lanes import LANES
 from chary.planner.incremental import Lanes, Now
@@ -324,7 +324,7 @@ def _price(
     now[Now.ASKED] += 1
     if now[Now.GUESSING] == 0:
         upper_from_into(plan, lanes, rows, radii, kind, t, scratch)
-    return charge_of(kind, rows, radii, plan, t, s, a, scratch)
+    return charge_kernel(kind, rows, radii, plan, t, s, a, scratch)
 
 
 @folded

@@ -17,7 +17,7 @@ from chary._chains import (
 from chary._compile import bare, folded
 from chary.agents._mixtures import Mixture, uniform_pair
 from chary.mdp import FiniteMDP
-from chary.model.counts import learn_into
+from chary.model.counts import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch
@@ -203,7 +203,7 @@ def play_episode(
         if shielded and decision.explored:
             done = shield_observe(chains, k, s, p, s_next, r, ended, horizon)
             if done >= 0 and learning:
-                learn_into(
+                learn_kernel(
                     meta_rows,
                     meta_radii,
                     chains.step_state[done],

@@ -14,14 +14,23 @@ from chary._audit_kernels import (
     judge_deficit,
     judge_regret,
 )
-from chary._compile import jit
+from chary._compile import jit, kernel_of
 from chary._episode import Playing
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
 from chary.planner._kernels import PlanArrays
 
-__all__ = ["Log", "first_deviation_into", "judge_into", "keep_steps_into", "new_log"]
+__all__ = [
+    "Log",
+    "first_deviation_into",
+    "first_deviation_kernel",
+    "judge_into",
+    "judge_kernel",
+    "keep_steps_into",
+    "keep_steps_kernel",
+    "new_log",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -107,6 +116,9 @@ def first_deviation_into(
     return 0 if everywhere else since
 
 
+first_deviation_kernel = kernel_of(first_deviation_into)
+
+
 @jit
 def judge_into(
     log: Log,
@@ -151,6 +163,9 @@ def judge_into(
     )
 
 
+judge_kernel = kernel_of(judge_into)
+
+
 @jit
 def keep_steps_into(log: Log, k: int, playing: Playing, steps: int) -> None:
     """Keep the steps of episode k where the log has room for them."""
@@ -163,3 +178,6 @@ def keep_steps_into(log: Log, k: int, playing: Playing, steps: int) -> None:
         log.step_booked[k, t] = playing.booked[t]
         log.step_chain[k, t] = playing.chains[t]
     log.step_state[k, steps] = playing.states[steps]
+
+
+keep_steps_kernel = kernel_of(keep_steps_into)

@@ -18,15 +18,23 @@ from chary._chains import (
 )
 from chary._compile import jit
 from chary._episode import MIXTURE, SHIELD, Playing, World, draw, first_state, play_episode
-from chary._episode_log import Log, first_deviation_into, judge_into, keep_steps_into
+from chary._episode_log import Log, first_deviation_kernel, judge_kernel, keep_steps_kernel
 from chary._guess import Ahead, as_guessed, guess_into
 from chary._plan_check import Check, check_plan_into, check_truth_into
-from chary.agents._mixtures import FROZEN, UCBVI, Mixture, switch_step, uniform_pair
-from chary.model.counts import learn_into
+from chary.agents._mixtures import FROZEN, UCBVI, Mixture, switch_kernel, uniform_pair
+from chary.model.counts import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch
-from chary.planner._kernels import OPTIMISE, Explorer, PlanArrays, backward_into, explore_into, plan_into
+from chary.planner._kernels import (
+    OPTIMISE,
+    START,
+    Explorer,
+    PlanArrays,
+    backward_into,
+    explore_kernel,
+    plan_into,
+)
 from chary.planner._lane_plans import (
     all_values_into,
     baseline_from_into,
@@ -48,6 +56,9 @@ __all__ = ["FULL", "INCREMENTAL", "PLANNERS", "has_room", "most_chain_steps", "p
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+# A NumPy scalar, since numba compiles a kernel anew for each literal.
+NO: bool = np.bool_(False)  # type: ignore[assignment]
 
 PLANNERS = ("full", "incremental")
 
@@ -82,7 +93,7 @@ def play_block(
     ahead: Ahead,
     playing: Playing,
     log: Log,
-    check: Check,
+    check: Check | None,
     scratch: Scratch,
 ) -> int:
     """Play the episodes first..last-1 and return the next one to play.
@@ -97,7 +108,7 @@ def play_block(
     everywhere = judge.coverage == EVERYWHERE
     nobody = np.full(len(rows.visits), -1)
     none = np.zeros((0, 0))
-    whole = (0, horizon - 1)
+    whole = (START, horizon - 1)
     # The lanes planned together, the lane of the next episode, and what was planned for them.
     n, lane, upper, optimistic, truth = 0, 0, False, False, horizon
     for k in range(first, last):
@@ -145,7 +156,7 @@ def play_block(
                 optimistic = optimistic and not separate
                 plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, upper)
                 if optimistic:
-                    plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, False)
+                    plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, NO)
                 if truth < horizon:
                     value_lanes_truly_into(judge, lanes.lower, truth)
                 lanes.now[Now.BATCHES] += 1
@@ -159,9 +170,9 @@ def play_block(
                     explorer_into(kept, lanes, lane)
                 else:
                     if separate:
-                        explore_into(explorer, meta_rows, meta_radii, scratch)
+                        explore_kernel(explorer, meta_rows, meta_radii, scratch)
                     else:
-                        explore_into(explorer, rows, radii, scratch)
+                        explore_kernel(explorer, rows, radii, scratch)
                     for t in range(horizon):
                         for x in range(len(rows.visits)):
                             kept[t, x] = explorer.policy[t, x]
@@ -170,12 +181,12 @@ def play_block(
         elif agent == MIXTURE:
             if mixture.kind != FROZEN:
                 if not lanes.on:
-                    explore_into(explorer, rows, radii, scratch)
+                    explore_kernel(explorer, rows, radii, scratch)
                 elif mixture.kind != UCBVI:
                     for t in range(horizon):
                         for x in range(len(rows.visits)):
                             explorer.policy[t, x] = lane_action(lanes.optimistic, t, x, lane)
-            switch = switch_step(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
+            switch = switch_kernel(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
         steps, log.deficit[k], log.returns[k], log.blocked[k] = play_episode(
             k,
             s,
@@ -200,15 +211,15 @@ def play_block(
             scratch,
         )
         log.length[k] = steps
-        since = first_deviation_into(log, k, plan.baseline, playing, steps, everywhere)
+        since = first_deviation_kernel(log, k, plan.baseline, playing, steps, everywhere)
         if since < horizon:
             if lanes.on and since >= truth and not everywhere:
                 for t in range(since, steps):
                     true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
             else:
                 if planner == FULL or everywhere:
-                    baseline_from_into(plan, lanes, 0)
-                    evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, 0, scratch)
+                    baseline_from_into(plan, lanes, START)
+                    evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, START, scratch)
                 else:
                     baseline_from_into(plan, lanes, since)
                     stages = (since, horizon - 1)
@@ -216,20 +227,23 @@ def play_block(
             if everywhere:
                 if lanes.on:
                     all_values_into(plan, lanes)
-                upper_from_into(plan, lanes, rows, radii, kind, 0, scratch)
+                upper_from_into(plan, lanes, rows, radii, kind, START, scratch)
             elif lanes.on and shielded:
                 for t in range(since, steps):
                     values_behind_into(plan, lanes, rows, t, playing.states[t], playing.pairs[t])
-        judge_into(log, judge, k, kind, rows, radii, plan, mixture.frozen, playing, steps, shielded, scratch)
-        if check.every > 0 and k % check.every == 0:
+        judge_kernel(
+            log, judge, k, kind, rows, radii, plan, mixture.frozen, playing, steps, shielded, scratch
+        )
+        # None is a type of its own: without a check its code is not even compiled.
+        if check is not None and k % check.every == 0:
             explores = lanes.on and optimistic
             priced = shielded or everywhere
             check_plan_into(check, k, plan, lanes, explores, rows, radii, prior, kind, priced, scratch)
             check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
             if check.found[0] >= 0:
                 return k
-        keep_steps_into(log, k, playing, steps)
-        learn_into(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
+        keep_steps_kernel(log, k, playing, steps)
+        learn_kernel(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
         if lanes.on:
             lane += 1
             if lane < n and not as_guessed(ahead, lane - 1, playing, steps):
@@ -266,7 +280,7 @@ def warm_block(
             steps = t + 1
             if world.terminal[playing.states[t + 1]]:
                 break
-        learn_into(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
+        learn_kernel(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
     return last
 
 

@@ -13,9 +13,10 @@ from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
 from chary.planner._kernels import (
+    START,
     Explorer,
     PlanArrays,
-    explore_into,
+    explore_kernel,
     new_explorer,
     new_plan_arrays,
     plan_into,
@@ -34,7 +35,7 @@ QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "exp
 class Check(NamedTuple):
     """Room for the full pass, and what was found: (episode, quantity, stage, state), or -1 for nothing.
 
-    Every `every`-th episode is checked, none if it is 0.
+    Every `every`-th episode is checked.
     """
 
     every: int
@@ -46,12 +47,11 @@ class Check(NamedTuple):
 
 def new_check(n_states: int, n_pairs: int, horizon: int, *, every: int, differences: bool) -> Check:
     """Return a check that has found nothing."""
-    S, P, H = (n_states, n_pairs, horizon) if every else (0, 0, 0)
     return Check(
         every,
-        new_plan_arrays(S, H, differences=differences and every > 0),
-        new_explorer(S, P, H, falling=False),
-        np.zeros((H + 1, S)),
+        new_plan_arrays(n_states, horizon, differences=differences),
+        new_explorer(n_states, n_pairs, horizon, falling=False),
+        np.zeros((horizon + 1, n_states)),
         np.full(4, -1, dtype=np.int64),
     )
 
@@ -76,7 +76,7 @@ def check_plan_into(
     """
     plan_into(check.plan, rows, radii, prior, kind, upper, scratch)
     if lanes.on:
-        baseline_from_into(plan, lanes, 0)
+        baseline_from_into(plan, lanes, START)
         all_values_into(plan, lanes)
     _compare_into(check, k, 0, plan.v_lower, check.plan.v_lower)
     for t in range(len(plan.baseline)):
@@ -84,7 +84,7 @@ def check_plan_into(
             if plan.baseline[t, s] != check.plan.baseline[t, s]:
                 _note(check, k, 1, t, s)
     if upper:
-        upper_from_into(plan, lanes, rows, radii, kind, 0, scratch)
+        upper_from_into(plan, lanes, rows, radii, kind, START, scratch)
         _compare_into(check, k, 2, plan.v_upper, check.plan.v_upper)
         for t in range(len(plan.difference)):
             for s in range(plan.difference.shape[1]):
@@ -92,7 +92,7 @@ def check_plan_into(
                     if plan.difference[t, s, x] != check.plan.difference[t, s, x]:
                         _note(check, k, 3, t, s)
     if explores:
-        explore_into(check.explorer, rows, radii, scratch)
+        explore_kernel(check.explorer, rows, radii, scratch)
         lane = lanes.now[Now.LANE]
         for t in range(len(plan.baseline)):
             for s in range(plan.baseline.shape[1]):
@@ -105,7 +105,7 @@ def check_truth_into(
     check: Check, k: int, judge: Judge, baseline: Ints, since: int, states: Ints, steps: int, scratch: Scratch
 ) -> None:
     """Compare the true values that episode k was judged by with a whole evaluation of its baseline."""
-    evaluate_truly_into(check.v_true, np.zeros((0, 0)), judge, baseline, 0, scratch)
+    evaluate_truly_into(check.v_true, np.zeros((0, 0)), judge, baseline, START, scratch)
     for t in range(since, steps):
         if judge.v_true[t, states[t]] != check.v_true[t, states[t]]:
             _note(check, k, 5, t, states[t])

@@ -269,7 +269,7 @@ def _play_compiled(
     else:
         player = SHIELD if shielded else BASELINE if isinstance(agent, Baseline) else RANDOM
     nothing = _no_knowledge(knowledge)
-    check = new_check(S, P, H, every=check_every, differences=kind == DIFFERENCE)
+    check = new_check(S, P, H, every=check_every, differences=kind == DIFFERENCE) if check_every else None
 
     def play(first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
         _make_room(knowledge, H)
@@ -305,7 +305,8 @@ def _play_compiled(
             check,
             scratch,
         )
-        _raise_mismatch(check.found)
+        if check is not None:
+            _raise_mismatch(check.found)
         return following
 
     # Compile, or load from the cache, before the clock starts.

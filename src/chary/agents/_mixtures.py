@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import bare, inner, jit
+from chary._compile import bare, inner, jit, kernel_of
 from chary.model.radii import CH, HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup
-from chary.planner._kernels import EVALUATE, backward_into, sorted_states
+from chary.planner._kernels import EVALUATE, START, backward_into, sorted_states
 from chary.planner._lane_plans import evaluate_into
 from chary.planner._lanes import LANES, floor_into, one_row_into
 
@@ -28,6 +28,7 @@ __all__ = [
     "Mixture",
     "guess_switch",
     "new_mixture",
+    "switch_kernel",
     "switch_step",
     "uniform_pair",
 ]
@@ -114,6 +115,9 @@ def switch_step(
     return step
 
 
+switch_kernel = kernel_of(switch_step)
+
+
 @bare
 def guess_switch(mixture: Mixture, u: float, horizon: int) -> int:
     """Return what `switch_step` might, by the bounds of the last episode."""
@@ -129,7 +133,7 @@ def guess_switch(mixture: Mixture, u: float, horizon: int) -> int:
 @inner
 def _evaluate_into(v: Floats, policy: Ints, rows: Rows, radii: Radii, sign: int, scratch: Scratch) -> None:
     """Fill the upper or lower value (H + 1, S) of a policy."""
-    stages = (0, radii.horizon - 1)
+    stages = (START, radii.horizon - 1)
     if _sums(radii):
         evaluate_into(v, policy, rows, radii, sign, stages)
     else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import jit
+from chary._compile import jit, kernel_of
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp import Setting
 from chary.model.radii import Radii, refresh_into
-from chary.model.rows import Rows, count_into, empty_rows, repacked, room_needed
+from chary.model.rows import Rows, count_into, count_kernel, empty_rows, repacked, room_needed
 
-__all__ = ["Counts", "learn_into"]
+__all__ = ["Counts", "learn_into", "learn_kernel"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,10 +25,13 @@ def learn_into(
 ) -> None:
     """Count the first `steps` transitions and refresh the radii of their pairs."""
     for i in range(steps):
-        count_into(rows, pairs[i], nexts[i], rewards[i])
+        count_kernel(rows, pairs[i], nexts[i], rewards[i])
         rows.visits[states[i]] += 1.0
     for i in range(steps):
         refresh_into(radii, rows, pairs[i])
+
+
+learn_kernel = kernel_of(learn_into)
 
 
 class Counts:

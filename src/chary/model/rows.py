@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import bare, jit
+from chary._compile import bare, jit, kernel_of
 from chary.mdp import FiniteMDP, Setting
 
 __all__ = [
     "Rows",
     "count_into",
+    "count_kernel",
     "empty_rows",
     "find_place",
     "no_rows",
@@ -143,6 +144,9 @@ def count_into(rows: Rows, p: int, x: int, r: float) -> None:
     rows.total[p] += 1.0
     rows.reward_total[p] += r
     rows.square_total[p] += r * r
+
+
+count_kernel = kernel_of(count_into)
 
 
 @jit

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import bare, inner, jit
+from chary._compile import bare, inner, jit, kernel_of
 from chary.model.radii import CH, EXACT, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import (
@@ -30,13 +30,16 @@ __all__ = [
     "EVALUATE_ALL",
     "OPTIMISE",
     "PAPER",
+    "START",
     "Explorer",
     "PlanArrays",
     "backward_into",
+    "charge_kernel",
     "charge_of",
     "count_charge",
     "differences_into",
     "explore_into",
+    "explore_kernel",
     "lower_q",
     "new_explorer",
     "new_plan_arrays",
@@ -50,6 +53,8 @@ Ints = NDArray[np.int64]
 CHARGES = ("paper", "coupled", "difference")
 PAPER, COUPLED, DIFFERENCE = range(3)
 
+# NumPy scalars, since numba compiles a kernel anew for each literal it is called with.
+START: int = np.int64(0)  # type: ignore[assignment]
 EVALUATE: int = np.int64(0)  # type: ignore[assignment]
 OPTIMISE: int = np.int64(1)  # type: ignore[assignment]
 EVALUATE_ALL: int = np.int64(2)  # type: ignore[assignment]
@@ -194,7 +199,7 @@ def plan_into(
 ) -> None:
     """Fill the plan: the lower optimum with its baseline, and where asked that baseline's upper value."""
     none = np.zeros((0, 0))
-    stages = (0, radii.horizon - 1)
+    stages = (START, radii.horizon - 1)
     backward_into(
         plan.v_lower, none, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, stages, scratch
     )
@@ -220,9 +225,12 @@ def explore_into(explorer: Explorer, rows: Rows, radii: Radii, scratch: Scratch)
         OPTIMISE,
         nobody,
         explorer.ceiling,
-        (0, radii.horizon - 1),
+        (START, radii.horizon - 1),
         scratch,
     )
+
+
+explore_kernel = kernel_of(explore_into)
 
 
 @inner
@@ -297,6 +305,9 @@ def charge_of(
     _spread_row_into(taking, rows, p)
     moved = _transport_cost(giving, taking, price, _by_value_descending(v_lower))
     return max(0.0, min(coupled, means + radii.discount * moved + slack))
+
+
+charge_kernel = kernel_of(charge_of)
 
 
 @bare

@@ -12,6 +12,7 @@ from chary.planner._backup import UPPER, Scratch
 from chary.planner._kernels import (
     DIFFERENCE,
     EVALUATE,
+    START,
     PlanArrays,
     backward_into,
     differences_into,
@@ -249,7 +250,7 @@ def upper_from_into(
         now[Now.UPPER_FROM] = t
     if kind == DIFFERENCE and now[Now.DIFFERENCES] == 0:
         if lanes.on:
-            baseline_from_into(plan, lanes, 0)
+            baseline_from_into(plan, lanes, START)
             all_values_into(plan, lanes)
         differences_into(plan.difference, rows, radii, plan, scratch)
         now[Now.DIFFERENCES] = 1
