@@ -7,13 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._chains import (
-    Chains,
-    Proposal,
-    end_episode,
-    shield_observe,
-    shield_step,
-)
+from chary._chains import Chains, Proposal, end_episode, shield_observe, shield_step
 from chary._compile import bare, folded
 from chary.agents._mixtures import Mixture, uniform_pair
 from chary.mdp import FiniteMDP
@@ -22,10 +16,7 @@ from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch
 from chary.planner._kernels import Explorer, PlanArrays
-from chary.planner._lane_plans import (
-    guess_action,
-    lane_action,
-)
+from chary.planner._lane_plans import guess_action, lane_action
 from chary.planner.incremental import Lanes, Now
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
@@ -152,7 +143,8 @@ def play_episode(
 ) -> tuple[int, float, float, bool]:
     """Play episode k from s by the plan in use; return its steps, deficit, return and whether it was blocked.
 
-    A guessed episode differs in two things only: it feeds copies of the chains, and nothing learns from it.
+    A guessed episode feeds copies of the chains, nothing learns from it, and it plays what plans would say
+    after the episodes guessed before it, as far as that can be told without making them.
     """
     horizon = radii.horizon
     shielded = agent == SHIELD

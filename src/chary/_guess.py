@@ -7,11 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._chains import (
-    Chains,
-    begin_episode,
-    guess_from_into,
-)
+from chary._chains import Chains, begin_episode, guess_from_into
 from chary._compile import bare
 from chary._episode import MIXTURE, SHIELD, Playing, World, first_state, play_episode
 from chary.agents._mixtures import FROZEN, Mixture, guess_switch
@@ -19,9 +15,7 @@ from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
 from chary.planner._kernels import Explorer, PlanArrays
-from chary.planner._lane_plans import (
-    open_lane,
-)
+from chary.planner._lane_plans import open_lane
 from chary.planner._lanes import LANES
 from chary.planner._versions import version_into
 from chary.planner.incremental import Lanes, Now
@@ -31,7 +25,6 @@ __all__ = ["Ahead", "as_guessed", "guess_into", "new_ahead"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class Ahead(NamedTuple):

@@ -12,10 +12,7 @@ from chary._audit_kernels import (
     true_values_into,
     value_lanes_truly_into,
 )
-from chary._chains import (
-    Chains,
-    begin_episode,
-)
+from chary._chains import Chains, begin_episode
 from chary._compile import jit
 from chary._episode import MIXTURE, SHIELD, Playing, World, draw, first_state, play_episode
 from chary._episode_log import Log, first_deviation_kernel, judge_kernel, keep_steps_kernel
@@ -55,14 +52,11 @@ __all__ = ["FULL", "INCREMENTAL", "PLANNERS", "has_room", "most_chain_steps", "p
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # A NumPy scalar, since numba compiles a kernel anew for each literal.
 NO: bool = np.bool_(False)  # type: ignore[assignment]
 
 PLANNERS = ("full", "incremental")
-
-
 FULL, INCREMENTAL = range(2)
 
 

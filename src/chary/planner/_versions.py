@@ -12,19 +12,12 @@ from chary._compile import bare
 from chary.mdp import Setting
 from chary.model.radii import Radii, hoeffding_width
 from chary.model.rows import Rows, find_place
-from chary.planner._lanes import (
-    LANES,
-)
+from chary.planner._lanes import LANES
 
 __all__ = ["Versions", "forget_versions", "new_versions", "vectors", "version_into"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Actions = NDArray[np.int16]
-
-# numpy asks for huge pages from 4 MiB on (as of 2.4).
-HUGE = 2**19
-
 
 # Entries of rows with versions, for all lanes of one batch: 16 MiB.
 VERSION_ENTRIES = 131_072
@@ -52,7 +45,7 @@ class Versions(NamedTuple):
 
 def vectors(*shape: int) -> Floats:
     """Return zeros of shape (..., LANES) in which no vector lies across two lines of the cache."""
-    room = np.zeros(max(math.prod(shape) * LANES + LANES, HUGE))
+    room = np.zeros(math.prod(shape) * LANES + LANES)
     start = -(room.ctypes.data // room.itemsize) % LANES
     return room[start : start + math.prod(shape) * LANES].reshape(*shape, LANES)
 

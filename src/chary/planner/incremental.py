@@ -50,15 +50,9 @@ Actions = NDArray[np.int16]
 
 # Bounds that skip an action widen by this much at every stage: more than rounding could ever make of them.
 ROUNDING = 1e-9
-
-
 # Rows of `Lanes.room`: the best so far, the one at hand, and the upper value. NumPy scalars, as types go.
 BEST: int = np.int64(0)  # type: ignore[assignment]
-
-
 VALUE: int = np.int64(1)  # type: ignore[assignment]
-
-
 ABOVE: int = np.int64(2)  # type: ignore[assignment]
 
 
@@ -377,9 +371,7 @@ def _stage_lanes_into(
                 floor_into(room, row)
             if i < first:
                 full = sign > 0 and exceeds(room, BEST, almost)
-                if g != held[s]:
-                    bound[held[s]] = np.inf
-                elif full or not earlier[s]:
+                if g == held[s] and (full or not earlier[s]):
                     reach = rest[s] + risen
                     if (wins and reach < 0.0) or exceeds(room, BEST, max(reach, 0.0)):
                         break
