@@ -41,13 +41,11 @@ Writes benchmarks/results/scaling.json and scaling.png; --quick (fewer points, o
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import math
 import resource
 import sys
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from chary import CharyUCBVI, FiniteMDP
-    from chary.run import Run
 
 MIB = 2**20
 SUCCESSORS = 5
@@ -148,15 +145,10 @@ def agent_for(mdp: FiniteMDP, episodes: int) -> CharyUCBVI:
     )
 
 
-def inside(playing: Generator[int, None, Run]) -> dict[str, Any]:
-    """Return what an unfinished run holds: counts are not part of its result, and stopping early has none."""
-    return inspect.getgeneratorlocals(playing.gi_yieldfrom)  # type: ignore[attr-defined]
-
-
 def measure(job: str) -> dict[str, Any]:
     """Measure one point in this process, described in JSON."""
     import chary
-    from chary.simulation import simulate_in_blocks
+    from chary.simulation import Simulation
 
     told = json.loads(job)
     point, planner, seed, seconds = Point(*told["point"]), told["planner"], told["seed"], told["seconds"]
@@ -175,8 +167,9 @@ def measure(job: str) -> dict[str, Any]:
         seed=seed,
     )
     agent = agent_for(mdp, episodes)
-    playing = simulate_in_blocks(mdp, agent, episodes=episodes, warmup=warmup, seed=seed, planner=planner)
-    done = next(playing)
+    simulation = Simulation(mdp, agent, episodes=episodes, warmup=warmup, seed=seed, planner=planner)
+    simulation.start()
+    done = 0
     began = reported = time.perf_counter()
     busy = time.process_time()
     # A small problem would learn as much in a second as it was given: time ends with episodes, too.
@@ -184,7 +177,7 @@ def measure(job: str) -> dict[str, Any]:
     # The first blocks are short and leave lanes empty: the clock starts after a third of the time.
     since: tuple[float, int] | None = None
     while done < episodes:
-        done, now = next(playing), time.perf_counter()
+        done, now = simulation.advance(), time.perf_counter()
         spent = max((now - began) / max(seconds, 1e-9), 0.0 if told["loud"] else done / most)
         if since is None and spent >= 1 / 3:
             since = time.process_time(), done
@@ -196,8 +189,8 @@ def measure(job: str) -> dict[str, Any]:
             print(f"\rbig point: {done} episodes, {pace:.3f} s each ", end="", file=sys.stderr, flush=True)
     now, busy_now = time.perf_counter(), time.process_time()
     timed_from, first = since or (busy, 0)
-    held = inside(playing)
-    rows, log, chains = held["knowledge"].rows, held["log"], held["chains"]
+    assert simulation.compiled is not None
+    rows, chains, log = simulation.compiled.knowledge.rows, simulation.compiled.chains, simulation.log
     return {
         "planner": planner,
         "point": point._asdict(),

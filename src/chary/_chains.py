@@ -23,6 +23,7 @@ from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
 
 __all__ = [
+    "FREE",
     "Chains",
     "Counter",
     "Live",

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ from chary.mdp import FiniteMDP
 from chary.presets import Preset, preset
 from chary.randomness import generator_for
 from chary.run import ChainLog, Run
-from chary.simulation import simulate_in_blocks
+from chary.simulation import Simulation
 
 __all__ = [
     "AMOUNTS",
@@ -340,29 +340,27 @@ class _Played(NamedTuple):
 class _Playing:
     """One planner's run in progress: where it is, and how long it took to come there."""
 
-    def __init__(self, blocks: Generator[int, None, Run]) -> None:
-        self._blocks = blocks
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
         began = time.perf_counter()
-        next(blocks)
+        simulation.start()
         self.start_seconds = time.perf_counter() - began
-        self.done = 0
         self._points = [(0, 0.0)]
+
+    @property
+    def done(self) -> int:
+        return self._simulation.done
 
     def advance(self) -> None:
         """Play one block."""
         began = time.perf_counter()
-        self.done = next(self._blocks)
+        done = self._simulation.advance()
         elapsed = time.perf_counter() - began
-        self._points.append((self.done, self._points[-1][1] + elapsed))
+        self._points.append((done, self._points[-1][1] + elapsed))
 
     def finish(self) -> Run:
         """Return the run, all of whose episodes were played."""
-        try:
-            next(self._blocks)
-        except StopIteration as finished:
-            run: Run = finished.value
-            return run
-        raise AssertionError("a run goes on after its last episode")
+        return self._simulation.result()
 
     def seconds_at(self, ends: Ints) -> Floats:
         """Return the seconds at some numbers of episodes; within a block they pass evenly."""
@@ -496,7 +494,7 @@ def _play(
     playing: dict[str, _Playing] = {}
     for planner in (FULL, INCREMENTAL):
         playing[planner] = _Playing(
-            simulate_in_blocks(
+            Simulation(
                 mdp, spec, episodes=episodes, warmup=warmup, seed=seed, coverage="played", planner=planner
             )
         )

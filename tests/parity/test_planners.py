@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, specs
 
-from chary import simulation
+from chary import _compiled_run, simulation
 from chary._audit_kernels import PLAYED, Judge, evaluate_truly_into, new_judge
 from chary._compile import OPTIONS
 from chary._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
@@ -37,7 +37,7 @@ from chary.planner._kernels import (
 from chary.planner._lanes import LANES
 from chary.planner.incremental import Lanes, Now, new_lanes
 from chary.run import Run
-from chary.simulation import simulate, simulate_in_blocks
+from chary.simulation import Simulation, simulate
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -107,7 +107,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut_into_blocks(
     spec = make_agent(name, eta=0.4, bonus="hoeffding", bonus_scale=0.002)
     options: dict[str, Any] = {"episodes": 100, "warmup": 20, "record_steps": True}
     whole = simulate(mdp, spec, **options)
-    monkeypatch.setattr(simulation, "BLOCK_SECONDS", seconds)
+    monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", seconds)
     blocks: list[int] = []
     check_same_run(simulate(mdp, spec, **options, progress=lambda done, _: blocks.append(done)), whole)
     if seconds == 0:
@@ -127,15 +127,20 @@ def batches_of(
         kept.append(new_lanes(*arguments))
         return kept[-1]
 
-    monkeypatch.setattr(simulation, "new_lanes", keep)
-    blocks = len(list(simulate_in_blocks(mdp, spec, episodes=episodes, warmup=20))) - 1
+    monkeypatch.setattr(_compiled_run, "new_lanes", keep)
+    playing = Simulation(mdp, spec, episodes=episodes, warmup=20)
+    playing.start()
+    blocks = 0
+    while playing.done < episodes:
+        playing.advance()
+        blocks += 1
     return int(kept[0].now[Now.BATCHES]), blocks
 
 
 def test_the_runs_compared_have_batches_with_right_and_with_wrong_guesses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(simulation, "BLOCK_SECONDS", 10.0)
+    monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 10.0)
     spec = CharyUCBVI(eta=0.4, bonus="hoeffding", bonus_scale=0.002)
     batches, blocks = batches_of(PROBLEMS["inventory"], spec, monkeypatch, EPISODES)
     assert batches < EPISODES, "no guess was right"
@@ -194,8 +199,8 @@ def play_tampered(
 ) -> Run:
     """Play a run and spoil what it plans with once `at` episodes were played."""
     # Blocks of one episode, though more could be planned together.
-    monkeypatch.setattr(simulation, "BLOCK_SECONDS", 0.0)
-    monkeypatch.setattr(simulation, "LANES", 1)
+    monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(_compiled_run, "LANES", 1)
     lanes: list[Lanes] = []
     judges: list[Judge] = []
 
@@ -207,18 +212,17 @@ def play_tampered(
         judges.append(new_judge(*arguments, **named))
         return judges[-1]
 
-    monkeypatch.setattr(simulation, "new_lanes", keep_lanes)
+    monkeypatch.setattr(_compiled_run, "new_lanes", keep_lanes)
     monkeypatch.setattr(simulation, "new_judge", keep_judge)
-    playing = simulate_in_blocks(mdp, spec, episodes=60, warmup=20, **options)
-    while True:
-        try:
-            if next(playing) == at:
-                # From here on batches are as long as they can be.
-                monkeypatch.setattr(simulation, "BLOCK_SECONDS", 1e6)
-                tamper(Seen(lanes[0], judges[0]))
-        except StopIteration as finished:
-            run: Run = finished.value
-            return run
+    playing = Simulation(mdp, spec, episodes=60, warmup=20, **options)
+    playing.start()
+    while playing.done < 60:
+        if playing.done == at:
+            # From here on batches are as long as they can be.
+            monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 1e6)
+            tamper(Seen(lanes[0], judges[0]))
+        playing.advance()
+    return playing.result()
 
 
 def spoil_lower(seen: Seen) -> None:
@@ -288,8 +292,8 @@ def test_a_value_difference_that_is_not_the_full_passs_is_found_out(monkeypatch:
         check = new_check(*arguments, **named)
         return check._replace(plan=overlapping(S, H, differences=True))
 
-    monkeypatch.setattr(simulation, "new_plan_arrays", overlapping)
-    monkeypatch.setattr(simulation, "new_check", check_in_the_same_room)
+    monkeypatch.setattr(_compiled_run, "new_plan_arrays", overlapping)
+    monkeypatch.setattr(_compiled_run, "new_check", check_in_the_same_room)
     with pytest.raises(PlannerMismatch, match="got another value difference in episode 0 at stage"):
         simulate(mdp, spec, episodes=20, warmup=20, check_every=1)
 
@@ -394,7 +398,7 @@ def test_a_plan_with_one_bit_flipped_is_found_whatever_the_quantity() -> None:
         assert found.tolist() == [17, QUANTITIES.index(quantity), *place]
         said = rf"^'planner' .+, got another {quantity} in episode 17 at stage 2 and state {place[1]}\. Use"
         with pytest.raises(PlannerMismatch, match=said):
-            simulation._raise_mismatch(found)
+            _compiled_run._raise_mismatch(found)
 
 
 @pytest.mark.slow
@@ -406,4 +410,4 @@ def test_true_values_that_no_step_was_judged_by_are_not_compared() -> None:
 
 
 def test_a_check_that_found_nothing_says_nothing() -> None:
-    simulation._raise_mismatch(new_check(2, 2, 2, every=0, differences=False).found)
+    _compiled_run._raise_mismatch(new_check(2, 2, 2, every=0, differences=False).found)

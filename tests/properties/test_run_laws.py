@@ -397,8 +397,8 @@ def test_watching_changes_nothing(
     reported: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
         # Blocks of one episode.
-        patch.setattr("chary.simulation.BLOCK_SECONDS", 0.0)
-        patch.setattr("chary.simulation.LANES", 1)
+        patch.setattr("chary._compiled_run.BLOCK_SECONDS", 0.0)
+        patch.setattr("chary._compiled_run.LANES", 1)
         watched = play(
             mdp,
             spec,

@@ -13,10 +13,13 @@ from chary.model.counts import FIRST_ROOM, learn_into
 from chary.model.radii import Radii, radii_for
 from chary.model.rows import Rows, empty_rows, repacked, room_needed
 
-__all__ = ["Knowledge"]
+__all__ = ["LEARNT_RADII", "Knowledge"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+# The radii that change with the counts; the others are fixed by the problem and the family.
+LEARNT_RADII = ("width", "reward_above", "reward_below", "spread")
 
 
 @final
@@ -56,9 +59,6 @@ class Knowledge:
         return Knowledge(
             Rows(**{name: array.copy() for name, array in self.rows._asdict().items()}),
             self.radii._replace(
-                **{
-                    name: getattr(self.radii, name).copy()
-                    for name in ("terminal", "width", "reward_above", "reward_below", "spread")
-                }
+                **{name: getattr(self.radii, name).copy() for name in ("terminal", *LEARNT_RADII)}
             ),
         )
