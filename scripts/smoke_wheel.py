@@ -23,4 +23,8 @@ listed = subprocess.run(
     [str(site / "bin" / "chary"), "problems", "--json"], check=True, capture_output=True, text=True
 )
 assert len(json.loads(listed.stdout)["problems"]) == 5
+for preset in ("inventory", "sepsis"):
+    subprocess.run(
+        [str(site / "bin" / "chary"), "sweep", "--template", preset], check=True, capture_output=True
+    )
 print(f"wheel of chary {chary.__version__}: complete")

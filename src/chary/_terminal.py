@@ -6,10 +6,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
-__all__ = ["by_label", "fancy", "progress", "show"]
+__all__ = ["SweepBars", "by_label", "fancy", "progress", "show"]
 
 log = logging.getLogger("chary")
 
@@ -88,6 +89,50 @@ def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
                 return report
 
             yield bar
+
+
+class SweepBars:
+    """How a sweep goes on, on stderr: one bar for all runs and one a worker; without a terminal, a log.
+
+    Use it as a context.
+    """
+
+    def __init__(self, total: int, labels: Mapping[str, str]) -> None:
+        self._total, self._labels = total, labels
+        self._done = 0
+        self._bars: Any = None
+        self._tasks: dict[int, Any] = {}
+
+    def __enter__(self) -> SweepBars:
+        if sys.stderr.isatty() and _animated():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            self._bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+            self._bars.start()
+            self._tasks[-1] = self._bars.add_task("runs", total=self._total)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def progress(self, worker: int, run: str, done: int, total: int) -> None:
+        """Show how far a worker is with its run."""
+        if self._bars is not None:
+            text = f"{worker + 1}: {self._labels.get(run, run)}"
+            if worker not in self._tasks:
+                self._tasks[worker] = self._bars.add_task(text, total=total)
+            self._bars.update(self._tasks[worker], description=text, completed=done, total=total)
+
+    def finished(self, worker: int, run: str, *, failed: bool) -> None:
+        """Show that one more run is finished, or was given up."""
+        self._done += 1
+        word = "failed" if failed else "done"
+        log.info("%d of %d runs: %s %s (%s)", self._done, self._total, run, word, self._labels.get(run, run))
+        if self._bars is not None:
+            self._bars.update(self._tasks[-1], completed=self._done)
 
 
 def by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:

@@ -17,6 +17,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 import typer
 
 import chary
+from chary._options import (
+    Actions,
+    Charge,
+    Delta,
+    Episodes,
+    Eta,
+    Horizon,
+    Json,
+    Overwrite,
+    Problem,
+    RewardKnowledge,
+    RuleName,
+    Seed,
+    StepBound,
+    Warmup,
+    count,
+    number,
+    word,
+)
+from chary._sweep_commands import add_sweep_commands
 from chary._terminal import by_label, fancy, progress, show
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer
 
@@ -89,83 +109,34 @@ def _chary(
         print(context.get_help())
 
 
-def _whole(text: str) -> int:
-    """Read a whole number; the parser's own complaint would not show what it was given."""
-    try:
-        return int(text)
-    except ValueError as problem:
-        raise typer.BadParameter(f"must be a whole number, got {text!r}.") from problem
-
-
-def _real(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as problem:
-        raise typer.BadParameter(f"must be a number, got {text!r}.") from problem
-
-
-def _number(about: str) -> Any:
-    return typer.Option(help=about, parser=_real, metavar="X")
-
-
-def _count(about: str) -> Any:
-    return typer.Option(help=about, parser=_whole, metavar="N")
-
-
-def _word(choices: str, about: str) -> Any:
-    return typer.Option(help=about, metavar=choices)
-
-
-# Options that several commands share. They are plain words here: chary itself refuses unknown ones and
-# suggests the nearest, the same for the command line as for Python.
-Problem = Annotated[str, typer.Argument(help="A problem's name, see `chary problems`.", show_default=False)]
-Eta = Annotated[float | None, _number("Budget of every episode, in the problem's reward units; inf is none.")]
-RewardKnowledge = Annotated[
-    str | None, _word("known|estimated", "What the agent knows of the reward function.")
-]
-RuleName = Annotated[
-    str | None, _word("strict|capped|paper|unlimited|closed", "Which exploring steps the budget affords.")
-]
-StepBound = Annotated[float | None, _number("With rule capped: the largest true gap assumed.")]
-Charge = Annotated[str | None, _word("paper|coupled|difference", "What an exploring step is charged.")]
-Delta = Annotated[float | None, _number("Probability with which the bounds of a run may fail.")]
-Episodes = Annotated[int | None, _count("Online episodes.")]
-Warmup = Annotated[int | None, _count("Uniformly random episodes before them.")]
-Seed = Annotated[int, _count("All randomness comes from it.")]
-Actions = Annotated[str | None, _word("admissible|all", "Which actions may be played.")]
-Horizon = Annotated[int | None, _count("Steps of an episode.")]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results that lie there already.")]
-
-
 @app.command("run")
 def _run(
     problem: Problem,
-    agent: Annotated[str, _word("NAME", "Who plays, see `chary agents`.")] = "chary",
+    agent: Annotated[str, word("NAME", "Who plays, see `chary agents`.")] = "chary",
     eta: Eta = None,
     rule: RuleName = None,
     step_bound: StepBound = None,
     after_refusal: Annotated[
-        str | None, _word("pause|close", "Whether an episode may explore again after a refusal.")
+        str | None, word("pause|close", "Whether an episode may explore again after a refusal.")
     ] = None,
     charge: Charge = None,
-    pool: Annotated[int | None, _count("Chains open at once.")] = None,
+    pool: Annotated[int | None, count("Chains open at once.")] = None,
     clock: Annotated[
-        str | None, _word("episode|meta", "Explorers play by the episode's step or the chain's own.")
+        str | None, word("episode|meta", "Explorers play by the episode's step or the chain's own.")
     ] = None,
     data: Annotated[
-        str | None, _word("all|meta", "Explorers learn from all data or from finished chains.")
+        str | None, word("all|meta", "Explorers learn from all data or from finished chains.")
     ] = None,
     patience: Annotated[
-        int | None, _count("Episodes without an advance after which a chain is abandoned.")
+        int | None, count("Episodes without an advance after which a chain is abandoned.")
     ] = None,
     chains: Annotated[
-        str | None, _word("on|off", "Off explores from each episode's start until refused.")
+        str | None, word("on|off", "Off explores from each episode's start until refused.")
     ] = None,
     bonus: Annotated[
-        str | None, _word("hoeffding|l1|kl|bernstein", "The family of bounds; ucbvi also has ch and bf.")
+        str | None, word("hoeffding|l1|kl|bernstein", "The family of bounds; ucbvi also has ch and bf.")
     ] = None,
-    bonus_scale: Annotated[float | None, _number("Factor on the bonus.")] = None,
+    bonus_scale: Annotated[float | None, number("Factor on the bonus.")] = None,
     reward: RewardKnowledge = None,
     delta: Delta = None,
     episodes: Episodes = None,
@@ -174,20 +145,20 @@ def _run(
     actions: Actions = None,
     horizon: Horizon = None,
     prior: Annotated[
-        str | None, _word("recorded|none|FILE", "Policy that decides ties; a .npy or .csv file of actions.")
+        str | None, word("recorded|none|FILE", "Policy that decides ties; a .npy or .csv file of actions.")
     ] = None,
-    alpha: Annotated[float | None, _number("cucbvi: the share of value that may be lost.")] = None,
+    alpha: Annotated[float | None, number("cucbvi: the share of value that may be lost.")] = None,
     baseline_value: Annotated[
-        str | None, _word("estimated|oracle", "Mixing agents: how they know the baseline's value.")
+        str | None, word("estimated|oracle", "Mixing agents: how they know the baseline's value.")
     ] = None,
     coverage: Annotated[
-        str, _word("played|everywhere", "Where bounds are compared with the truth.")
+        str, word("played|everywhere", "Where bounds are compared with the truth.")
     ] = "played",
-    driver: Annotated[str, _word("compiled|step", "How episodes are played; the same ones.")] = "compiled",
+    driver: Annotated[str, word("compiled|step", "How episodes are played; the same ones.")] = "compiled",
     planner: Annotated[
-        str, _word("incremental|full", "How the compiled driver plans; the same plans, bit for bit.")
+        str, word("incremental|full", "How the compiled driver plans; the same plans, bit for bit.")
     ] = "incremental",
-    check_every: Annotated[int, _count("Compare every N-th plan with the full pass; 0 for never.")] = 0,
+    check_every: Annotated[int, count("Compare every N-th plan with the full pass; 0 for never.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Write run.json, episodes.csv and run.npz into this folder.", metavar="DIR"),
@@ -261,7 +232,7 @@ def _run(
 def _check(
     problem: Problem,
     eta: Eta = None,
-    step_bound: Annotated[float | None, _number("What gaps are held against; eta / 2 by default.")] = None,
+    step_bound: Annotated[float | None, number("What gaps are held against; eta / 2 by default.")] = None,
     actions: Actions = None,
     horizon: Horizon = None,
     as_json: Json = False,
@@ -279,10 +250,10 @@ def _check(
 @app.command("calibrate")
 def _calibrate(
     problem: Problem,
-    bonus: Annotated[str, _word("hoeffding|bernstein", "The family of bounds.")] = "hoeffding",
+    bonus: Annotated[str, word("hoeffding|bernstein", "The family of bounds.")] = "hoeffding",
     eta: Eta = None,
     delta: Delta = None,
-    runs: Annotated[int, _count("Other MDPs of the kind, played at each scale.")] = 20,
+    runs: Annotated[int, count("Other MDPs of the kind, played at each scale.")] = 20,
     episodes: Episodes = 1000,
     warmup: Warmup = None,
     seed: Seed = 0,
@@ -292,8 +263,8 @@ def _calibrate(
     reward: RewardKnowledge = None,
     actions: Actions = None,
     horizon: Horizon = None,
-    precision: Annotated[float | None, _number("Factor within which the scale is found.")] = None,
-    workers: Annotated[int | None, _count("Processes; all cores by default.")] = None,
+    precision: Annotated[float | None, number("Factor within which the scale is found.")] = None,
+    workers: Annotated[int | None, count("Processes; all cores by default.")] = None,
     as_json: Json = False,
 ) -> None:
     """Find the smallest bonus scale that covers on other MDPs of the same kind."""
@@ -333,13 +304,13 @@ def _calibrate(
 @app.command("bench")
 def _bench(
     problem: Annotated[str, typer.Argument(help="A problem's name, see `chary problems`.")] = "sepsis",
-    episodes: Annotated[int, _count("Online episodes of every run.")] = 50_000,
+    episodes: Annotated[int, count("Online episodes of every run.")] = 50_000,
     config: Annotated[
         list[str] | None,
         typer.Option(help="Measure this configuration alone, or several, one an option.", metavar="NAME"),
     ] = None,
     seed: Seed = 0,
-    repeats: Annotated[int, _count("How often each configuration is measured.")] = 1,
+    repeats: Annotated[int, count("How often each configuration is measured.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Time the incremental planner against the full pass and against dense replanning.
@@ -466,6 +437,9 @@ def _demo(
         f"'broke {demo.JUDGED_AT:g}' judges all by that budget."
     )
     print(f"Figure: {folder.path / 'demo.png'}")
+
+
+add_sweep_commands(app)
 
 
 def _make(problem: str, *, actions: str | None, horizon: int | None) -> FiniteMDP:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
@@ -16,9 +16,25 @@ from typing import TYPE_CHECKING, Any, final
 from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from chary.run import Run
 
-__all__ = ["EPISODE_ARRAYS", "RUN_FILES", "ResultFolder", "as_json", "run_files"]
+__all__ = [
+    "CHAIN_ARRAYS",
+    "DRAFT",
+    "EPISODE_ARRAYS",
+    "RUN_FILES",
+    "ResultFolder",
+    "as_json",
+    "npz_bytes",
+    "run_arrays",
+    "run_files",
+    "write_file",
+]
+
+# How the names of files begin that are not finished.
+DRAFT = ".draft-"
 
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
 
@@ -39,6 +55,8 @@ EPISODE_ARRAYS = (
     "charge_failed",
     "largest_gap",
 )
+# The arrays with one entry a chain.
+CHAIN_ARRAYS = ("born", "episodes", "fed", "exhausted", "long")
 
 
 @final
@@ -170,10 +188,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the contents of a run's files by name: the table, the arrays, and last the summary."""
+def run_arrays(run: Run) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a run: those by episode, and those by chain with `chain_` before their names."""
+    columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
+    return columns | {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_ARRAYS}
+
+
+def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) -> bytes:
+    """Return arrays as an npz file: the same arrays always give the same bytes."""
     import numpy as np
 
+    target = io.BytesIO()
+    save: Callable[..., None] = np.savez_compressed if compressed else np.savez
+    save(target, **arrays)
+    return target.getvalue()
+
+
+def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the contents of a run's files by name: the table, the arrays, and last the summary."""
     columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
     # tolist: Python's own floats are written with as many digits as it takes to read them back exactly.
     # Booleans as 0 and 1, which every reader of CSV takes for numbers.
@@ -182,17 +214,32 @@ def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["episode", *columns])
     writer.writerows(zip(range(run.episodes), *cells, strict=True))
-    arrays = io.BytesIO()
-    chains = {
-        f"chain_{name}": getattr(run.chains, name)
-        for name in ("born", "episodes", "fed", "exhausted", "long")
-    }
-    np.savez_compressed(arrays, **columns, **chains)
     return {
         "episodes.csv": table.getvalue().encode(),
-        "run.npz": arrays.getvalue(),
+        "run.npz": npz_bytes(run_arrays(run)),
         "run.json": (as_json(summary) + "\n").encode(),
     }
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name beside it, make sure it is on the disk, and rename it.
+
+    Raises:
+        OSError: if the disk refuses; then there is neither a new file nor a half of one.
+    """
+    draft: Path | None = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=DRAFT, delete=False) as file:
+            draft = Path(file.name)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files private; results are as readable as any other file of the user's.
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+    finally:
+        if draft is not None:
+            draft.unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -1,0 +1,313 @@
+"""The commands for many runs: reproduce, sweep, status, report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chary._options import Json, count, number, word
+from chary._terminal import SweepBars, show
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+
+if TYPE_CHECKING:
+    from chary.runner.engines import Engine
+    from chary.runner.spec import Experiment
+    from chary.runner.sweep import SweepResult
+
+__all__ = ["add_sweep_commands"]
+
+FAILED = 1
+# An extra number behind `--etas 0.1` is one more budget.
+MORE_NUMBERS = {"allow_extra_args": True, "ignore_unknown_options": False}
+
+Quickly = Annotated[bool, typer.Option("--quick", help="Fewer seeds, episodes and studies, the same report.")]
+Seeds = Annotated[int | None, count("How many seeds.")]
+Episodes = Annotated[int | None, count("Online episodes of every run.")]
+Etas = Annotated[
+    list[str] | None,
+    typer.Option(help="Budgets, one an option or several with commas between them.", metavar="X,..."),
+]
+Studies = Annotated[str | None, word("all|none|NAME,...", "Which studies are run beside the main one.")]
+Out = Annotated[Path | None, typer.Option(help="The sweep's folder.", metavar="DIR", show_default=False)]
+Workers = Annotated[int | None, count("Processes; one a core by default.")]
+EngineName = Annotated[str, word("local|ray", "What plays the runs.")]
+Address = Annotated[str | None, typer.Option(help="ray: a running cluster, HOST:PORT.", metavar="ADDRESS")]
+Extend = Annotated[bool, typer.Option("--extend", help="Add runs to a folder that holds a part of them.")]
+Recompute = Annotated[
+    bool, typer.Option("--recompute", help="Compute results again that were tampered with.")
+]
+SaveEvery = Annotated[float | None, number("Seconds after which a run that goes on is saved.")]
+WithReport = Annotated[bool, typer.Option(help="Write the report when all runs are there.")]
+Folder = Annotated[Path, typer.Argument(help="A sweep's folder.", show_default=False, metavar="DIR")]
+
+
+def add_sweep_commands(app: typer.Typer) -> None:
+    """Give the command line its commands for many runs."""
+    app.command("reproduce", context_settings=MORE_NUMBERS)(_reproduce)
+    app.command("sweep", context_settings=MORE_NUMBERS)(_sweep)
+    app.command("status")(_status)
+    app.command("report")(_report)
+
+
+def _reproduce(
+    context: typer.Context,
+    experiment: Annotated[
+        str, typer.Argument(help="inventory or sepsis.", show_default=False, metavar="inventory|sepsis")
+    ],
+    quick: Quickly = False,
+    seeds: Seeds = None,
+    episodes: Episodes = None,
+    etas: Etas = None,
+    studies: Studies = None,
+    out: Out = None,
+    workers: Workers = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    extend: Extend = False,
+    recompute: Recompute = False,
+    save_every: SaveEvery = None,
+    report: WithReport = True,
+    as_json: Json = False,
+) -> None:
+    """Reproduce an experiment of the paper and go past it: play what is missing, then write the report.
+
+    Starting the same command again does only what is missing, however the last one ended.
+    """
+    from chary.runner.toml import preset_experiment
+
+    asked = preset_experiment(experiment)
+    folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
+    asked = _changed(asked, context, quick, seeds, episodes, etas, studies)
+    _run(asked, folder, _engine(engine, workers, address, save_every), extend, recompute, report, as_json)
+
+
+def _sweep(
+    context: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="An experiment in TOML, like those in experiments/.", metavar="FILE.toml"),
+    ] = None,
+    quick: Quickly = False,
+    seeds: Seeds = None,
+    episodes: Episodes = None,
+    etas: Etas = None,
+    studies: Studies = None,
+    out: Out = None,
+    workers: Workers = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    extend: Extend = False,
+    recompute: Recompute = False,
+    save_every: SaveEvery = None,
+    report: WithReport = True,
+    template: Annotated[
+        str | None, word("inventory|sepsis", "Print a preset to start from, and run nothing.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Play an experiment of one's own: play what is missing, then write the report."""
+    from chary.runner.toml import preset_experiment, read_experiment
+
+    if template is not None:
+        print(preset_experiment(template).to_toml(), end="")
+        return
+    if file is None:
+        raise InvalidSetting(
+            "'FILE.toml' must be given, got none. Start from `chary sweep --template inventory`."
+        )
+    asked = read_experiment(file)
+    folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
+    asked = _changed(asked, context, quick, seeds, episodes, etas, studies)
+    _run(asked, folder, _engine(engine, workers, address, save_every), extend, recompute, report, as_json)
+
+
+def _status(directory: Folder, as_json: Json = False) -> None:
+    """Say which runs of a sweep are done, running, failed, missing or damaged."""
+    from chary.runner.folder import STATES, SweepFolder
+    from chary.store import as_json as json_line
+
+    folder = SweepFolder(directory)
+    states = folder.states()
+    counts = {word: sum(state.state == word for state in states) for word in STATES}
+    if as_json:
+        print(
+            json_line(
+                {
+                    "experiment": folder.experiment().name,
+                    "in_use": folder.in_use(),
+                    **counts,
+                    "runs": [
+                        {
+                            "id": state.id,
+                            "state": state.state,
+                            "sha256": state.sha256,
+                            "episodes": state.episodes,
+                            "reason": state.reason or None,
+                        }
+                        for state in states
+                    ],
+                }
+            )
+        )
+        return
+    show(("runs", ""), [(word, str(number)) for word, number in counts.items()])
+    labels = _labels(folder.experiment())
+    for state in states:
+        if state.state in ("running", "failed", "damaged"):
+            # The last line of a traceback says what went wrong.
+            reason = state.reason.strip().splitlines()[-1:] or [
+                f"{state.episodes} episodes at its last checkpoint"
+            ]
+            print(f"{state.id} {state.state}: {labels[state.id]}: {reason[0]}")
+
+
+def _report(
+    directory: Folder,
+    as_json: Json = False,
+) -> None:
+    """Write the report of a sweep: one page, its figures as PNG and PDF, its tables."""
+    page = _write_report(directory)
+    if as_json:
+        from chary.store import as_json as json_line
+
+        print(json_line({"page": str(page), "bytes": page.stat().st_size}))
+    else:
+        print(f"Report: {page}")
+
+
+def _changed(
+    asked: Experiment,
+    context: typer.Context,
+    quick: bool,
+    seeds: int | None,
+    episodes: int | None,
+    etas: list[str] | None,
+    studies: str | None,
+) -> Experiment:
+    chosen = None
+    if studies is not None:
+        names = {"all": [study.name for study in asked.studies], "none": []}
+        chosen = names.get(studies, studies.split(","))
+    if context.args and not etas:
+        raise InvalidSetting(f"'{context.args[0]}' is one argument too many.")
+    if quick:
+        asked = asked.shrunk()
+    return asked.changed(
+        episodes=episodes, seeds=seeds, etas=_numbers([*(etas or ()), *context.args]), studies=chosen
+    )
+
+
+def _numbers(texts: list[str]) -> list[float] | None:
+    values = [part for text in texts for part in text.split(",") if part.strip()]
+    try:
+        return [float(value) for value in values] or None
+    except ValueError as problem:
+        raise InvalidSetting(f"'etas' must be numbers, got {','.join(values)!r}.") from problem
+
+
+def _engine(name: str, workers: int | None, address: str | None, save_every: float | None) -> Engine:
+    from chary.runner.engines import ENGINES, LocalEngine
+    from chary.runner.perform import CHECKPOINT_SECONDS
+
+    check_choice("engine", name, ENGINES)
+    if workers is not None:
+        check_integer("workers", workers, minimum=1)
+    seconds = CHECKPOINT_SECONDS if save_every is None else check_real("save_every", save_every, low=0.0)
+    if name == "ray":
+        from chary.runner.ray_engine import RayEngine
+
+        return RayEngine(workers, address=address, checkpoint_seconds=seconds)
+    if address is not None:
+        raise InvalidSetting(
+            f"'address' must be left out with engine 'local', got {address!r}. Use --engine ray."
+        )
+    return LocalEngine(workers, checkpoint_seconds=seconds)
+
+
+def _labels(experiment: Experiment) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for each in experiment.plan():
+        budget = "" if each.eta is None else f", eta {each.eta:g}"
+        variant = f", {each.variant}" if each.variant else ""
+        labels.setdefault(each.spec.id, f"{each.algorithm}{budget}{variant}, seed {each.seed}")
+    return labels
+
+
+def _run(
+    experiment: Experiment,
+    folder: Path,
+    engine: Engine,
+    extend: bool,
+    recompute: bool,
+    report: bool,
+    as_json: bool,
+) -> None:
+    from chary.runner.folder import SweepFolder
+    from chary.runner.sweep import sweep
+    from chary.store import as_json as json_line
+
+    labels = _labels(experiment)
+    if report:
+        _require_report()
+    with SweepBars(len(labels), labels) as bars:
+        result = sweep(
+            experiment,
+            folder,
+            engine,
+            bars,
+            command=f"chary {shlex.join(sys.argv[1:])}",
+            extend=extend,
+            recompute=recompute,
+        )
+    page = _write_report(folder) if report and result.found + result.played else None
+    if as_json:
+        states = SweepFolder(folder).states()
+        print(
+            json_line(
+                {
+                    "experiment": experiment.name,
+                    "folder": str(folder),
+                    "runs": len(labels),
+                    "found": result.found,
+                    "played": result.played,
+                    "failed": [failure.run for failure in result.failures],
+                    "done": sum(state.state == "done" for state in states),
+                    "report": None if page is None else str(page),
+                }
+            )
+        )
+    else:
+        print(f"{result.found} runs were there, {result.played} were played, {len(result.failures)} failed.")
+        if page is not None:
+            print(f"Report: {page}")
+    _list_failures(result, labels)
+
+
+def _list_failures(result: SweepResult, labels: dict[str, str]) -> None:
+    for failure in result.failures:
+        print(
+            f"\n{failure.run} ({labels[failure.run]}) failed:\n{failure.traceback.rstrip()}", file=sys.stderr
+        )
+    if result.failures:
+        raise typer.Exit(FAILED)
+
+
+def _require_report() -> None:
+    """Raise InvalidSetting, before hours of work, where a report could not be written after them."""
+    missing = [name for name in ("polars", "plotly", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise InvalidSetting(
+            f"{missing[0]!r} must be installed to write a report, got none. "
+            "Run: pip install 'chary[report]', or pass --no-report."
+        )
+
+
+def _write_report(folder: Path) -> Any:
+    from chary.report import write_report
+
+    return write_report(folder)

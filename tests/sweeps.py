@@ -1,0 +1,84 @@
+"""Small sweeps for the tests: a few runs of a fraction of a second each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from chary.runner.spec import Experiment
+from chary.runner.toml import parse_experiment
+
+SMALL = """
+name = "small"
+title = "A sweep for the tests"
+problem = "riverswim"
+episodes = 60
+warmup = 20
+seeds = 2
+etas = [0.2, 0.4]
+bonus = "hoeffding"
+bonus_scale = 0.002
+reward = "known"
+
+[quick]
+episodes = 20
+seeds = 1
+
+[[algorithms]]
+label = "UCBVI"
+agent = "ucbvi"
+role = "unconstrained"
+
+[[algorithms]]
+label = "chary"
+agent = "chary"
+role = "ours"
+
+[[studies]]
+name = "scale"
+question = "How do results move with the scale?"
+algorithms = ["chary"]
+
+[[studies.variants]]
+label = "the same"
+etas = [0.2]
+
+[[studies.variants]]
+label = "ten times"
+bonus_scale = 0.02
+etas = [0.2]
+"""
+
+
+class Silence:
+    """A watcher that looks away."""
+
+    def progress(self, worker: int, run: str, done: int, total: int) -> None: ...
+
+    def finished(self, worker: int, run: str, *, failed: bool) -> None: ...
+
+
+def small_experiment(**changes: Any) -> Experiment:
+    return parse_experiment(SMALL).changed(**changes)
+
+
+def chary(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line and wait for it."""
+    return subprocess.run(
+        [sys.executable, "-m", "chary", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def digests(folder: Path) -> dict[str, str | None]:
+    """Return the SHA-256 of every run's results, as `chary status --json` says them."""
+    answer = chary("status", folder, "--json")
+    assert answer.returncode == 0, answer.stderr
+    return {run["id"]: run["sha256"] for run in json.loads(answer.stdout)["runs"]}
