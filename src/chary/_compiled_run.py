@@ -245,6 +245,7 @@ class CompiledRun:
             alpha=getattr(agent, "alpha", 0.0),
             eta=(agent.eta or 0.0) / self._setting.scale.span,
             oracle_value=judge.v_frozen[0] if oracle else None,
+            in_lanes=self._lanes.on,
         )
         self._play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
 

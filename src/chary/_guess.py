@@ -81,6 +81,7 @@ def guess_into(
     deviating, since = 0, radii.horizon
     for j in range(most):
         s = first_state(world, u_world[j, 0])
+        ahead.states[j, 0] = s
         # The plan at hand is that of the episode played last.
         open_lane(lanes, lanes.now[Now.VALID], True, False)
         lanes.now[Now.VERSION] = j

@@ -18,7 +18,16 @@ from chary._episode import MIXTURE, SHIELD, Playing, World, draw, first_state, p
 from chary._episode_log import Log, first_deviation_kernel, judge_kernel, keep_steps_kernel
 from chary._guess import Ahead, as_guessed, guess_into
 from chary._plan_check import Check, check_plan_into, check_truth_into
-from chary.agents._mixtures import FROZEN, UCBVI, Mixture, switch_kernel, uniform_pair
+from chary.agents._mixtures import (
+    FROZEN,
+    Mixture,
+    candidates_lanes_into,
+    may_explore,
+    switch_kernel,
+    switch_lane,
+    uniform_pair,
+    worth_lanes_into,
+)
 from chary.model.counts import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
@@ -37,7 +46,6 @@ from chary.planner._lane_plans import (
     baseline_from_into,
     evaluate_into,
     explorer_into,
-    lane_action,
     open_lane,
     open_whole,
     upper_from_into,
@@ -99,6 +107,8 @@ def play_block(
     horizon = radii.horizon
     separate = len(meta_rows.total) > 0
     shielded = agent == SHIELD
+    # Whether what a neighbour compares is computed in lanes, too.
+    mixes = agent == MIXTURE and len(mixture.worth) > 0
     everywhere = judge.coverage == EVERYWHERE
     nobody = np.full(len(rows.visits), -1)
     none = np.zeros((0, 0))
@@ -149,8 +159,14 @@ def play_block(
                 lane = 0
                 optimistic = optimistic and not separate
                 plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, upper)
+                starts = ahead.states[:, 0]
+                if mixes:
+                    worth_lanes_into(mixture, lanes, rows, radii)
+                    optimistic = may_explore(mixture, lanes, starts, n)
                 if optimistic:
                     plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, NO)
+                if mixes:
+                    candidates_lanes_into(mixture, lanes, rows, radii, starts, n, optimistic)
                 if truth < horizon:
                     value_lanes_truly_into(judge, lanes.lower, truth)
                 lanes.now[Now.BATCHES] += 1
@@ -173,14 +189,12 @@ def play_block(
                     if lanes.on:
                         lanes.optimistic.policy[:] = kept
         elif agent == MIXTURE:
-            if mixture.kind != FROZEN:
-                if not lanes.on:
+            if mixes:
+                switch = switch_lane(mixture, lane, s, u_agent[0], horizon)
+            else:
+                if mixture.kind != FROZEN and not lanes.on:
                     explore_kernel(explorer, rows, radii, scratch)
-                elif mixture.kind != UCBVI:
-                    for t in range(horizon):
-                        for x in range(len(rows.visits)):
-                            explorer.policy[t, x] = lane_action(lanes.optimistic, t, x, lane)
-            switch = switch_kernel(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
+                switch = switch_kernel(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
         steps, log.deficit[k], log.returns[k], log.blocked[k] = play_episode(
             k,
             s,
