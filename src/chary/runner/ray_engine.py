@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -42,63 +42,17 @@ class RayEngine:
         self._checkpoint_seconds = checkpoint_seconds
 
     def check(self) -> None:
-        """Raise InvalidSetting if Ray is not installed, or nothing answers at the address."""
+        """Join the cluster, or start one; raise InvalidSetting if there is no Ray, or no cluster answers."""
+        # Ray's own complaints about a cluster that refuses fill a screen.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         try:
-            import ray  # noqa: F401
+            import ray
         except ImportError as problem:
             raise InvalidSetting(
                 "'engine' ray needs the package ray, got none. Run: pip install 'chary[cluster]'."
             ) from problem
         if self._address not in (None, "auto"):
             _check_answer(str(self._address))
-
-    def play(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
-        """Play every run, and return those that failed twice.
-
-        Raises:
-            InvalidSetting: if results cannot be written, or the cluster cannot be joined.
-        """
-        import ray
-        from ray.exceptions import RayError, RayTaskError
-
-        with self._cluster() as cores:
-            # Lost workers are replaced by Ray itself; what a run raises is ours to try again.
-            remote = ray.remote(num_cpus=1, max_retries=MOST_LOSSES)(_play)
-            room = min(self._workers or cores, cores)
-            pending, tries = list(reversed(specs)), dict.fromkeys((spec.id for spec in specs), 0)
-            running: dict[Any, tuple[int, RunSpec]] = {}
-            failures: list[Failure] = []
-            while pending or running:
-                while pending and len(running) < room:
-                    spec = pending.pop()
-                    number = min(set(range(room)) - {number for number, _ in running.values()})
-                    folder.note_running(spec.id, 0)
-                    where = str(folder.path.absolute())
-                    order = remote.remote(spec.canonical, where, self._checkpoint_seconds)
-                    running[order] = (number, spec)
-                    watcher.progress(number, spec.id, 0, spec.episodes)
-                finished, _ = ray.wait(list(running), num_returns=1)
-                number, spec = running.pop(finished[0])
-                try:
-                    files = ray.get(finished[0])
-                except RayError as problem:
-                    tries[spec.id] += 1
-                    if isinstance(problem, RayTaskError) and tries[spec.id] < MOST_TRIES:
-                        pending.append(spec)
-                        continue
-                    folder.note_failed(spec.id, str(problem))
-                    failures.append(Failure(spec.id, str(problem)))
-                    watcher.finished(number, spec.id, failed=True)
-                else:
-                    folder.write(spec.id, files)
-                    watcher.finished(number, spec.id, failed=False)
-        return failures
-
-    @contextlib.contextmanager
-    def _cluster(self) -> Iterator[int]:
-        """Join the cluster, or start one, and yield how many cores it has; leave it afterwards."""
-        import ray
-
         try:
             ray.init(
                 address=self._address or "local",
@@ -110,13 +64,53 @@ class RayEngine:
             )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
             raise InvalidSetting(
-                f"'address' must be a running Ray cluster, got {self._address!r}: {problem}."
+                f"'address' must be a Ray cluster that lets this process in, got {self._address!r}: "
+                f"{str(problem).rstrip('.')}. Where it asks for a token, set RAY_AUTH_MODE=token."
             ) from problem
-        try:
-            resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            yield max(1, int(resources.get("CPU", 1)))
-        finally:
-            ray.shutdown()
+
+    def play(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
+        """Play every run on the cluster that `check` joined, and return those that failed twice.
+
+        Raises:
+            InvalidSetting: if results cannot be written.
+        """
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cores = max(1, int(resources.get("CPU", 1)))
+        # Lost workers are replaced by Ray itself; what a run raises is ours to try again.
+        remote = ray.remote(num_cpus=1, max_retries=MOST_LOSSES)(_play)
+        room = min(self._workers or cores, cores)
+        pending, tries = list(reversed(specs)), dict.fromkeys((spec.id for spec in specs), 0)
+        running: dict[Any, tuple[int, RunSpec]] = {}
+        failures: list[Failure] = []
+        while pending or running:
+            while pending and len(running) < room:
+                spec = pending.pop()
+                number = min(set(range(room)) - {number for number, _ in running.values()})
+                folder.note_running(spec.id, 0)
+                where = str(folder.path.absolute())
+                order = remote.remote(spec.canonical, where, self._checkpoint_seconds)
+                running[order] = (number, spec)
+                watcher.progress(number, spec.id, 0, spec.episodes)
+            finished, _ = ray.wait(list(running), num_returns=1)
+            number, spec = running.pop(finished[0])
+            try:
+                files = ray.get(finished[0])
+            except RayError as problem:
+                tries[spec.id] += 1
+                if isinstance(problem, RayTaskError) and tries[spec.id] < MOST_TRIES:
+                    pending.append(spec)
+                    continue
+                folder.note_failed(spec.id, str(problem))
+                failures.append(Failure(spec.id, str(problem)))
+                watcher.finished(number, spec.id, failed=True)
+            else:
+                folder.write(spec.id, files)
+                watcher.finished(number, spec.id, failed=False)
+        ray.shutdown()
+        return failures
 
 
 def _play(spec: str, path: str, seconds: float) -> dict[str, bytes]:
