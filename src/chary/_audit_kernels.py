@@ -23,7 +23,7 @@ from chary.planner._kernels import (
     lower_q,
     sorted_states,
 )
-from chary.planner._lanes import LANES, copy_into, one_row_into
+from chary.planner._lanes import HALF, LANES, half_row_into
 from chary.planner._versions import vectors
 from chary.planner.incremental import Side
 
@@ -58,8 +58,8 @@ class Judge(NamedTuple):
     """The truth: exact rows, and the values (H + 1, S) of the optimum, the warm-up's baseline and the plan's.
 
     `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are
-    made in lanes, `lanes` (H + 1, S, LANES) are the true values of their baselines, and `kept` (H + 1, S)
-    those of the last lane's, `policy` (H, S), from stage `known_from[0]` on.
+    made in lanes, `columns` (H + 1, S, HALF) are the true values of their baselines: `column` (LANES,) says
+    which of them are a lane's from stage `known_from` (LANES,) on, and `lane_of` (HALF,) whose they are.
     """
 
     rows: Rows
@@ -69,10 +69,10 @@ class Judge(NamedTuple):
     v_frozen: Floats
     v_true: Floats
     q_true: Floats
-    lanes: Floats
-    kept: Floats
-    policy: NDArray[np.int16]
+    columns: Floats
+    column: Ints
     known_from: Ints
+    lane_of: Ints
     room: Floats
     coverage: int
 
@@ -90,11 +90,11 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
         v_frozen=np.zeros((H + 1, S)),
         v_true=np.zeros((H + 1, S)),
         q_true=np.zeros((H, P) if coverage == EVERYWHERE else (0, 0)),
-        lanes=vectors(*((H + 1, S) if in_lanes else (0, 0))),
-        kept=np.zeros((H + 1, S)),
-        policy=np.zeros((H, S), dtype=np.int16),
-        known_from=np.array([H]),
-        room=vectors(1),
+        columns=vectors(*((H + 1, S) if in_lanes else (0, 0)), lanes=HALF),
+        column=np.zeros(LANES, dtype=np.int64),
+        known_from=np.full(LANES, H),
+        lane_of=np.zeros(HALF, dtype=np.int64),
+        room=vectors(1, lanes=HALF),
         coverage=coverage,
     )
     nobody, policy = np.full(S, -1, dtype=np.int64), np.zeros((H, S), dtype=np.int64)
@@ -129,36 +129,38 @@ def evaluate_truly_into(
 
 
 @bare
-def _unchanged_from(judge: Judge, side: Side, first: int) -> int:
-    """Return the stage from which on every lane plays what `kept` was made for."""
-    split = 0
-    for i in range(side.used[0]):
-        split = max(split, side.stage[i] + 1)
-    t = judge.radii.horizon
-    while t > max(first, judge.known_from[0], split):
-        for s in range(side.policy.shape[1]):
-            if side.policy[t - 1, s] != judge.policy[t - 1, s]:
-                return t
-        t -= 1
-    return t
+def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
+    """Fill the true values of the lanes' policies, of lane j from stage `since[j]` on; H for not asked for.
 
-
-@bare
-def value_lanes_truly_into(judge: Judge, side: Side, first: int) -> None:
-    """Fill the true value of every lane's policy from stage `first` on.
-
-    Behind the last stage at which the policy changed the values are what they were, bit for bit.
+    Lanes differ in few places: those that play the same from a stage on share a column from there on. What
+    columns are left go to lanes that nobody asked for, since a guess may be wrong.
     """
-    v, kept = judge.lanes, judge.kept
-    until = _unchanged_from(judge, side, first)
-    for t in range(until, len(v)):
-        for s in range(v.shape[1]):
-            for j in range(LANES):
-                v[t, s, j] = kept[t, s]
-    for t in range(until - 1, first - 1, -1):
+    horizon, first = judge.radii.horizon, judge.radii.horizon
+    for j in range(LANES):
+        judge.known_from[j] = horizon
+        first = min(first, since[j])
+    used = 0
+    # Those asked for from an early stage on come first: others can share theirs, not the reverse.
+    for t in range(first, horizon + 1):
+        for j in range(LANES):
+            if since[j] == t:
+                wanted = t if t < horizon else first
+                for c in range(used):
+                    same = _same_from(side, judge.lane_of[c], j, first)
+                    if same < judge.known_from[j]:
+                        judge.known_from[j] = same
+                        judge.column[j] = c
+                if judge.known_from[j] > wanted and used < HALF:
+                    judge.known_from[j] = first
+                    judge.column[j] = used
+                    judge.lane_of[used] = j
+                    used += 1
+    for t in range(horizon - 1, first - 1, -1):
         _true_stage_into(
-            v[t],
-            v[t + 1],
+            judge.columns[t],
+            judge.columns[t + 1],
+            used,
+            judge.lane_of,
             side.policy[t],
             side.split[t],
             side.action,
@@ -172,27 +174,34 @@ def value_lanes_truly_into(judge: Judge, side: Side, first: int) -> None:
             judge.rows.weight,
             judge.rows.reward_total,
         )
-        for s in range(v.shape[1]):
-            kept[t, s] = v[t, s, LANES - 1]
-            judge.policy[t, s] = side.policy[t, s]
-    judge.known_from[0] = first if until > first else judge.known_from[0]
+
+
+@bare
+def _same_from(side: Side, i: int, j: int, first: int) -> int:
+    """Return the stage, `first` or later, from which on lanes i and j play the same."""
+    for place in range(side.used[0]):
+        if side.action[place, i] != side.action[place, j]:
+            first = max(first, side.stage[place] + 1)
+    return first
 
 
 @bare
 def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p: int) -> None:
     """Take over into `v_true` what a lane knows of (t, s) and of what lies behind its baseline and p."""
-    v, lanes = judge.v_true, judge.lanes
-    v[t, s] = lanes[t, s, lane]
+    v, columns, c = judge.v_true, judge.columns, judge.column[lane]
+    v[t, s] = columns[t, s, c]
     for pair in (p, judge.rows.pair_index[s, baseline[t, s]]):
         for i in range(judge.rows.begin[pair], judge.rows.begin[pair] + judge.rows.length[pair]):
             x = judge.rows.successor[i]
-            v[t + 1, x] = lanes[t + 1, x, lane]
+            v[t + 1, x] = columns[t + 1, x, c]
 
 
 @bare
 def _true_stage_into(
     v: Floats,
     v_next: Floats,
+    used: int,
+    lane_of: Ints,
     policy: NDArray[np.int16],
     split: NDArray[np.int32],
     split_action: NDArray[np.int16],
@@ -206,25 +215,27 @@ def _true_stage_into(
     weight: Floats,
     reward_total: Floats,
 ) -> None:
-    """Do what `backward_into` does with exact rows in every lane: they have no bonus and no clipping."""
+    """Do what `backward_into` does with exact rows in every column: they have no bonus and no clipping."""
     for s in range(len(v)):
         if terminal[s] or pair_index[s, policy[s]] < 0:
             continue
+        out, row = v, s
+        if split[s] >= 0:
+            out, row = room, FIRST
         done = -1
-        for k in range(LANES):
-            a = policy[s] if split[s] < 0 else split_action[split[s], k]
+        for c in range(used):
+            a = policy[s] if split[s] < 0 else split_action[split[s], lane_of[c]]
             p = pair_index[s, a]
             if p != done:
                 done = p
                 end = begin[p] + length[p]
-                one_row_into(
-                    room, FIRST, begin[p], end, successor, weight, v_next,
+                half_row_into(
+                    out, row, begin[p], end, successor, weight, v_next,
                     reward_total[p], discount, 1.0, 0.0, np.inf,
                 )  # fmt: skip
             if split[s] < 0:
-                copy_into(v, s, room, FIRST)
                 break
-            v[s, k] = room[0, k]
+            v[s, c] = room[0, c]
 
 
 @bare

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
+from numba.core.typed_passes import AnnotateTypes
 
 __all__ = ["bare", "folded", "inner", "jit", "kernel_of"]
 
@@ -49,6 +54,61 @@ KERNELS = (
 )
 
 
+class LinkedLibrary(JITCodeLibrary):
+    """The code of a kernel that only other kernels call: optimised and made native with its callers alone.
+
+    numba does both for every kernel, and again for every caller that it is linked into (as of 0.68): most of
+    what a first start would take.
+    """
+
+    def _optimize_final_module(self) -> None:
+        """Leave that to the callers, which see more of the code."""
+
+    def _finalize_final_module(self) -> None:
+        """Give the engine the places of environments, which numba writes to, and nothing else."""
+        places = [
+            f'@"{each.name}" = common global ptr null'
+            for each in self._final_module.global_variables
+            if each.name.startswith("_ZN08NumbaEnv")
+            and not self._codegen._engine.is_symbol_defined(each.name)
+        ]
+        if places:
+            self._codegen._add_module(llvm.parse_assembly("\n".join(places)))
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class OpenLinkedLibrary(AnalysisPass):
+    """The step of the compiler that decides where code goes."""
+
+    _name = "open_linked_library"
+
+    def __init__(self) -> None:
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        """Hand lowering a library; by itself it would open one of numba's."""
+        state.library = LinkedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
+        return False
+
+
+class LinkedCompiler(CompilerBase):
+    """numba's compiler, with a library of ours."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Return the one way to compile."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(OpenLinkedLibrary, AnnotateTypes)
+        passes.finalize()
+        return [passes]
+
+
+# What only other kernels call. Another numba may have other insides: it compiles in its own way, and slower.
+LINKED: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
+if numba.__version__.startswith("0.68."):
+    LINKED["pipeline_class"] = LinkedCompiler
+
+
 def jit(function: F) -> F:
     """Compile a kernel that Python calls; NUMBA_DISABLE_JIT=1 leaves it in Python, to debug it."""
     compiled: F = numba.njit(**OPTIONS, cache=True)(function)
@@ -60,7 +120,7 @@ def inner(function: F) -> F:
 
     Unpacking the big tuples for Python is most of what compiling a small kernel costs.
     """
-    compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True})(function)
+    compiled: F = numba.njit(**LINKED)(function)
     return compiled
 
 
@@ -75,14 +135,13 @@ def bare(function: F) -> F:
     Counting is what most of a short kernel's time goes into where it is handed tuples of many arrays. numba
     spells the option with an underscore (as of 0.68) and refuses to compile what would allocate.
     """
-    compiled: F = numba.njit(**{**OPTIONS, "no_cpython_wrapper": True, "_nrt": False})(function)
+    compiled: F = numba.njit(**{**LINKED, "_nrt": False})(function)
     return compiled
 
 
 def folded(function: F) -> F:
     """Compile a bare kernel into its callers: handing over tuples of many arrays costs more than a step."""
-    options = {**OPTIONS, "no_cpython_wrapper": True, "_nrt": False, "forceinline": True}
-    compiled: F = numba.njit(**options)(function)
+    compiled: F = numba.njit(**{**LINKED, "_nrt": False, "forceinline": True})(function)
     return compiled
 
 

@@ -15,24 +15,28 @@ from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
 from chary.planner._kernels import Explorer, PlanArrays
-from chary.planner._lane_plans import open_lane
+from chary.planner._lane_plans import lane_action, open_lane
 from chary.planner._lanes import LANES
 from chary.planner._versions import version_into
-from chary.planner.incremental import Lanes, Now
+from chary.planner.incremental import Lanes, Now, Side
 from chary.shield.rule import Rule
 
-__all__ = ["Ahead", "as_guessed", "guess_into", "new_ahead"]
+__all__ = ["Ahead", "as_guessed", "deviations_into", "guess_into", "new_ahead"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 class Ahead(NamedTuple):
-    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,)."""
+    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
+
+    `since` (LANES,) is the stage at which an episode first leaves the baseline of its lane, H for never.
+    """
 
     states: Ints
     pairs: Ints
     steps: Ints
+    since: Ints
 
 
 def new_ahead(horizon: int) -> Ahead:
@@ -41,7 +45,7 @@ def new_ahead(horizon: int) -> Ahead:
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, dtype=np.int64)
 
-    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES))
+    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
 
 
 @bare
@@ -68,17 +72,16 @@ def guess_into(
     prior: Ints,
     playing: Playing,
     scratch: Scratch,
-) -> tuple[int, bool, bool, int]:
+) -> tuple[int, bool, bool]:
     """Play the next episodes by the plan at hand, and count them in the lanes behind them.
 
     Returns how many episodes may be planned together, whether several of them are likely to ask for upper
-    values, whether any of them needs an explorer, and the stage from which several of them deviate, else H.
+    values, and whether any of them needs an explorer.
     """
     shielded = agent == SHIELD
     if shielded:
         guess_from_into(guess, chains)
     asking, exploring, n = 0, agent == MIXTURE and mixture.kind != FROZEN, 1
-    deviating, since = 0, radii.horizon
     for j in range(most):
         s = first_state(world, u_world[j, 0])
         ahead.states[j, 0] = s
@@ -111,12 +114,6 @@ def guess_into(
             scratch,
         )
         asking += lanes.now[Now.ASKED] > 0
-        deviates = False
-        for t in range(steps):
-            if playing.actions[t] != plan.baseline[t, playing.states[t]]:
-                deviates = True
-                since = min(since, t)
-        deviating += deviates
         ahead.steps[j] = steps
         for t in range(steps):
             ahead.states[j, t + 1] = playing.states[t + 1]
@@ -135,7 +132,22 @@ def guess_into(
         ):
             break
         n += 1
-    return n, asking > 2, exploring, since if deviating > 2 else radii.horizon
+    return n, asking > 2, exploring
+
+
+@bare
+def deviations_into(ahead: Ahead, lower: Side, rows: Rows, n: int) -> int:
+    """Fill `ahead.since` by the baselines now planned for the n lanes; return how many episodes deviate."""
+    deviating, horizon = 0, len(lower.policy)
+    for j in range(LANES):
+        ahead.since[j] = horizon
+        if j < n:
+            for t in range(ahead.steps[j] - 1, -1, -1):
+                a = rows.pair_action[ahead.pairs[j, t]]
+                if a != lane_action(lower, t, ahead.states[j, t], j):
+                    ahead.since[j] = t
+            deviating += ahead.since[j] < horizon
+    return deviating
 
 
 @bare

@@ -16,7 +16,7 @@ from chary._chains import Chains, begin_episode
 from chary._compile import jit
 from chary._episode import MIXTURE, SHIELD, Playing, World, draw, first_state, play_episode
 from chary._episode_log import Log, first_deviation_kernel, judge_kernel, keep_steps_kernel
-from chary._guess import Ahead, as_guessed, guess_into
+from chary._guess import Ahead, as_guessed, deviations_into, guess_into
 from chary._plan_check import Check, check_plan_into, check_truth_into
 from chary.agents._mixtures import (
     FROZEN,
@@ -114,7 +114,7 @@ def play_block(
     none = np.zeros((0, 0))
     whole = (START, horizon - 1)
     # The lanes planned together, the lane of the next episode, and what was planned for them.
-    n, lane, upper, optimistic, truth = 0, 0, False, False, horizon
+    n, lane, upper, optimistic, truth = 0, 0, False, False, False
     for k in range(first, last):
         if not has_room(rows, horizon) or (separate and not has_room(meta_rows, most_chain_steps(horizon))):
             return k
@@ -132,7 +132,7 @@ def play_block(
             if lane == n:
                 forget_versions(lanes.versions)
                 most = min(LANES, last - k)
-                n, upper, optimistic, truth = guess_into(
+                n, upper, optimistic = guess_into(
                     ahead,
                     k,
                     most,
@@ -167,8 +167,9 @@ def play_block(
                     plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, NO)
                 if mixes:
                     candidates_lanes_into(mixture, lanes, rows, radii, starts, n, optimistic)
-                if truth < horizon:
-                    value_lanes_truly_into(judge, lanes.lower, truth)
+                truth = deviations_into(ahead, lanes.lower, rows, n) > 1 and not everywhere
+                if truth:
+                    value_lanes_truly_into(judge, lanes.lower, ahead.since)
                 lanes.now[Now.BATCHES] += 1
             open_lane(lanes, lane, False, upper)
         switch = 0
@@ -186,8 +187,8 @@ def play_block(
                     for t in range(horizon):
                         for x in range(len(rows.visits)):
                             kept[t, x] = explorer.policy[t, x]
-                    if lanes.on:
-                        lanes.optimistic.policy[:] = kept
+                            if lanes.on:
+                                lanes.optimistic.policy[t, x] = explorer.policy[t, x]
         elif agent == MIXTURE:
             if mixes:
                 switch = switch_lane(mixture, lane, s, u_agent[0], horizon)
@@ -221,7 +222,7 @@ def play_block(
         log.length[k] = steps
         since = first_deviation_kernel(log, k, plan.baseline, playing, steps, everywhere)
         if since < horizon:
-            if lanes.on and since >= truth and not everywhere:
+            if truth and since >= judge.known_from[lane]:
                 for t in range(since, steps):
                     true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
             else:

@@ -22,7 +22,7 @@ from chary.planner import _lanes
 from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._kernels import EVALUATE, OPTIMISE, backward_into
 from chary.planner._lane_plans import evaluate_into, lane_action
-from chary.planner._lanes import LANES
+from chary.planner._lanes import HALF, LANES
 from chary.planner._versions import Versions, forget_versions, vectors, version_into
 from chary.planner.incremental import Lanes, Side, new_lanes, plan_lanes_into
 
@@ -46,6 +46,11 @@ def compiled(function: Any) -> Any:
 @compiled
 def one_row(out, row, begin, end, successor, weight, v, reward, discount, n, shift, top):  # type: ignore[no-untyped-def]
     instructions.one_row_into(out, row, begin, end, successor, weight, v, reward, discount, n, shift, top)
+
+
+@compiled
+def half_row(out, row, begin, end, successor, weight, v, reward, discount, n, shift, top):  # type: ignore[no-untyped-def]
+    instructions.half_row_into(out, row, begin, end, successor, weight, v, reward, discount, n, shift, top)
 
 
 @compiled
@@ -150,6 +155,20 @@ def test_one_row_is_the_sum_of_its_entries_in_their_order_in_every_lane(seed: in
         future = summed(row.begin, row.end, row.successor, row.weight, row.v)
         same_bits(out[1], finished(future, *numbers))
         same_bits(out[::2], before[::2])
+
+
+@given(seed=seeds)
+def test_half_a_row_is_one_row_in_the_first_half_of_the_lanes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = draw_row(rng)
+    out, before, v = vectors(3, lanes=HALF), rng.random((3, HALF)), vectors(len(row.v), lanes=HALF)
+    out[:], v[:] = before, row.v[:, :HALF]
+    whole = vectors(1)
+    numbers = (float(rng.random() * 5), row.discount, float(rng.integers(1, 50)), 0.5, row.top)
+    one_row(whole, 0, row.begin, row.end, row.successor, row.weight, row.v, *numbers)
+    half_row(out, 1, row.begin, row.end, row.successor, row.weight, v, *numbers)
+    same_bits(out[1], whole[0, :HALF])
+    same_bits(out[::2], before[::2])
 
 
 @given(seed=seeds)

@@ -239,11 +239,11 @@ def spoil_upper(seen: Seen) -> None:
 
 
 def spoil_explorer(seen: Seen) -> None:
-    seen.lanes.optimistic.v[-1, ::2] = 3.0
+    seen.lanes.optimistic.v[:, -1] = 3.0
 
 
 def spoil_truth(seen: Seen) -> None:
-    seen.judge.kept[-1] = 0.25
+    seen.judge.columns[-1] = 0.25
 
 
 shield = CharyUCBVI(eta=3.0, bonus="hoeffding", bonus_scale=0.002)
@@ -255,7 +255,7 @@ shield = CharyUCBVI(eta=3.0, bonus="hoeffding", bonus_scale=0.002)
         (spoil_lower, "lower value", "inventory"),
         (spoil_baseline, "baseline", "terminal"),
         (spoil_upper, "upper value", "inventory"),
-        (spoil_explorer, "explorer", "inventory"),
+        (spoil_explorer, "explorer", "terminal"),
         (spoil_truth, "true value", "inventory"),
     ],
 )

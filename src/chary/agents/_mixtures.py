@@ -404,7 +404,9 @@ def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scr
     n_states = len(rows.visits)
     value, earlier = np.zeros(n_states), np.zeros(n_states)
     for h0 in range(1, radii.horizon + 1):
-        value[:] = mixture.v_explorer[h0]
+        # Element by element: numba compiles seconds of error messages for the shapes of a slice.
+        for x in range(n_states):
+            value[x] = mixture.v_explorer[h0, x]
         for t in range(h0 - 1, -1, -1):
             order = sorted_states(radii, value)
             for x in range(n_states):
@@ -413,7 +415,7 @@ def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scr
                 else:
                     p = rows.pair_index[x, mixture.frozen[t, x]]
                     earlier[x] = backup(rows, radii, p, t, LOWER, value, order, scratch)
-            value[:] = earlier
+            value, earlier = earlier, value
         mixture.lower[h0] = value[s]
 
 

@@ -1,8 +1,9 @@
 """Rows applied to several value functions at once, one a lane: the inner loop of `incremental`, as vectors.
 
-A lane is one element of a vector. The sums of a lane are those of `expected_backup`, in its order and with
-its roundings: a vector holds one sum a lane, and never adds across lanes. numba does not turn such loops into
-vector code by itself (as of 0.68, where its SLP pass is off), hence LLVM's own instructions.
+A lane is one element of a vector; `half_row_into` has half as many. The sums of a lane are those of
+`expected_backup`, in its order and with its roundings: a vector holds one sum a lane, and never adds across
+lanes. numba does not turn such loops into vector code by itself (as of 0.68, where its SLP pass is off),
+hence LLVM's own instructions.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 __all__ = [
+    "HALF",
     "LANES",
     "both_sides_into",
     "copy_into",
     "exceeds",
     "floor_into",
+    "half_row_into",
     "largest",
     "one_row_into",
     "reaches",
@@ -33,30 +36,40 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LANES = 16
+HALF = LANES // 2
 
 VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 
-def _splat(builder: Any, x: Any) -> Any:
+def _splat(builder: Any, x: Any, lanes: int = LANES) -> Any:
     """Return a vector that holds x in every lane."""
-    nothing = ir.Constant(VECTOR, ir.Undefined)
+    nothing = ir.Constant(ir.VectorType(ir.DoubleType(), lanes), ir.Undefined)
     first = builder.insert_element(nothing, x, ir.Constant(INT32, 0))
-    places = ir.Constant(ir.VectorType(INT32, LANES), [0] * LANES)
+    places = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
     return builder.shuffle_vector(first, nothing, places)
 
 
-def _vector_at(builder: Any, pointer: Any, row: Any) -> Any:
-    """Return the address of row `row` of an array with LANES columns."""
-    offset = builder.mul(row, ir.Constant(INT64, LANES))
-    return builder.bitcast(builder.gep(pointer, [offset]), VECTOR.as_pointer())
+def _vector_at(builder: Any, pointer: Any, row: Any, lanes: int = LANES) -> Any:
+    """Return the address of row `row` of an array with `lanes` columns."""
+    offset = builder.mul(row, ir.Constant(INT64, lanes))
+    vector = ir.VectorType(ir.DoubleType(), lanes)
+    return builder.bitcast(builder.gep(pointer, [offset]), vector.as_pointer())
 
 
-def _load(builder: Any, pointer: Any, row: Any) -> Any:
-    return builder.load(_vector_at(builder, pointer, row), align=8)
+def _load(builder: Any, pointer: Any, row: Any, lanes: int = LANES) -> Any:
+    return builder.load(_vector_at(builder, pointer, row, lanes), align=8)
 
 
-def _sums(builder: Any, begin: Any, end: Any, successor: Any, weights: Any, values: list[Any]) -> list[Any]:
+def _sums(
+    builder: Any,
+    begin: Any,
+    end: Any,
+    successor: Any,
+    weights: Any,
+    values: list[Any],
+    lanes: int = LANES,
+) -> list[Any]:
     """Emit the loop over a row's entries; return, for each array of values, sum_i weight_i V(x_i) by lane.
 
     `weights(i)` gives entry i's weight as a vector.
@@ -64,18 +77,19 @@ def _sums(builder: Any, begin: Any, end: Any, successor: Any, weights: Any, valu
     before = builder.block
     loop = builder.append_basic_block("entries")
     done = builder.append_basic_block("summed")
-    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    vector = ir.VectorType(ir.DoubleType(), lanes)
+    zero = ir.Constant(vector, [0.0] * lanes)
     builder.cbranch(builder.icmp_signed("<", begin, end), loop, done)
     builder.position_at_end(loop)
     i = builder.phi(INT64)
     i.add_incoming(begin, before)
-    sums = [builder.phi(VECTOR) for _ in values]
+    sums = [builder.phi(vector) for _ in values]
     x = builder.load(builder.gep(successor, [i]))
     weight = weights(i)
     longer = []
     for total, v in zip(sums, values, strict=True):
         total.add_incoming(zero, before)
-        longer.append(builder.fadd(total, builder.fmul(weight, _load(builder, v, x))))
+        longer.append(builder.fadd(total, builder.fmul(weight, _load(builder, v, x, lanes))))
     following = builder.add(i, ir.Constant(INT64, 1))
     i.add_incoming(following, builder.block)
     for total, new in zip(sums, longer, strict=True):
@@ -83,7 +97,7 @@ def _sums(builder: Any, begin: Any, end: Any, successor: Any, weights: Any, valu
     after = builder.block
     builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
     builder.position_at_end(done)
-    results = [builder.phi(VECTOR) for _ in values]
+    results = [builder.phi(vector) for _ in values]
     for result, new in zip(results, longer, strict=True):
         result.add_incoming(zero, before)
         result.add_incoming(new, after)
@@ -107,24 +121,28 @@ def _data(context: Any, builder: Any, sig: Any, args: Any, place: int) -> Any:
     return context.make_array(sig.args[place])(context, builder, args[place]).data
 
 
-def _store(context: Any, builder: Any, sig: Any, args: Any, row: int, value: Any) -> None:
+def _store(context: Any, builder: Any, sig: Any, args: Any, row: int, value: Any, lanes: int = LANES) -> None:
     """Emit the store of a vector into the array that is the first argument, at the row of argument `row`."""
-    target = _vector_at(builder, _data(context, builder, sig, args, 0), args[row])
+    target = _vector_at(builder, _data(context, builder, sig, args, 0), args[row], lanes)
     builder.store(value, target, align=8)
 
 
-def _splat_weights(context: Any, builder: Any, sig: Any, args: Any, place: int) -> Any:
+def _splat_weights(context: Any, builder: Any, sig: Any, args: Any, place: int, lanes: int = LANES) -> Any:
     weight = _data(context, builder, sig, args, place)
-    return lambda i: _splat(builder, builder.load(builder.gep(weight, [i])))
+    return lambda i: _splat(builder, builder.load(builder.gep(weight, [i])), lanes)
 
 
-def _emit_one_row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _emit_one_row(context: Any, builder: Any, sig: Any, args: Any, lanes: int = LANES) -> Any:
     successor, v = (_data(context, builder, sig, args, place) for place in (4, 6))
-    weights = _splat_weights(context, builder, sig, args, 5)
-    (future,) = _sums(builder, args[2], args[3], successor, weights, [v])
-    value = _finish(builder, future, *(_splat(builder, x) for x in args[7:]))
-    _store(context, builder, sig, args, 1, value)
+    weights = _splat_weights(context, builder, sig, args, 5, lanes)
+    (future,) = _sums(builder, args[2], args[3], successor, weights, [v], lanes)
+    value = _finish(builder, future, *(_splat(builder, x, lanes) for x in args[7:]))
+    _store(context, builder, sig, args, 1, value, lanes)
     return context.get_dummy_value()
+
+
+def _emit_half_row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    return _emit_one_row(context, builder, sig, args, HALF)
 
 
 def _emit_both_sides(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -236,6 +254,28 @@ def one_row_into(
     `v` has shape (S, LANES).
     """
     future = np.zeros(LANES)
+    for i in range(begin, end):
+        future += weight[i] * v[successor[i]]
+    out[row] = _within(future, reward, discount, n, shift, top)
+
+
+@_instruction(_emit_half_row)
+def half_row_into(
+    out: Floats,
+    row: int,
+    begin: int,
+    end: int,
+    successor: Ints,
+    weight: Floats,
+    v: Floats,
+    reward: float,
+    discount: float,
+    n: float,
+    shift: float,
+    top: float,
+) -> None:
+    """Do what `one_row_into` does with HALF lanes: `v` has shape (S, HALF)."""
+    future = np.zeros(HALF)
     for i in range(begin, end):
         future += weight[i] * v[successor[i]]
     out[row] = _within(future, reward, discount, n, shift, top)

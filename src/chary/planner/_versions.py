@@ -43,11 +43,11 @@ class Versions(NamedTuple):
     used: Ints
 
 
-def vectors(*shape: int) -> Floats:
-    """Return zeros of shape (..., LANES) in which no vector lies across two lines of the cache."""
-    room = np.zeros(math.prod(shape) * LANES + LANES)
-    start = -(room.ctypes.data // room.itemsize) % LANES
-    return room[start : start + math.prod(shape) * LANES].reshape(*shape, LANES)
+def vectors(*shape: int, lanes: int = LANES) -> Floats:
+    """Return zeros of shape (..., lanes) in which no vector lies across two lines of the cache."""
+    room = np.zeros(math.prod(shape) * lanes + lanes)
+    start = -(room.ctypes.data // room.itemsize) % lanes
+    return room[start : start + math.prod(shape) * lanes].reshape(*shape, lanes)
 
 
 def new_versions(setting: Setting, *, on: bool) -> Versions:

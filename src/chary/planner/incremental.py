@@ -177,6 +177,7 @@ def plan_lanes_into(
             risen += ROUNDING + radii.discount * _rise(side.v[t + 1], side.v[t + 2], lanes.room)
         _stage_lanes_into(
             t,
+            t == radii.horizon - 1,
             side.v[t],
             side.guess[t],
             side.policy[t],
@@ -255,6 +256,7 @@ def _rise(v: Floats, v_next: Floats, room: Floats) -> float:
 @bare
 def _stage_lanes_into(
     t: int,
+    last_stage: bool,
     v: Floats,
     guesses: Ints,
     policy: Actions,
@@ -312,6 +314,8 @@ def _stage_lanes_into(
     settled = sign > 0 and top == later_top
     unseen = top if sign > 0 else 0.0
     almost = np.nextafter(top, 0.0)
+    # Behind the last stage all values are 0: no entry of a row is read.
+    ahead = 0 if last_stage else 1
     evaluated = 0
     for s in range(len(terminal)):
         first, last = pair_start[s], pair_start[s + 1]
@@ -341,7 +345,7 @@ def _stage_lanes_into(
             evaluated += 1
             o = place[p]
             if o >= 0:
-                entry, end = its_begin[o], its_begin[o] + its_length[o]
+                entry, end = its_begin[o], its_begin[o] + its_length[o] * ahead
                 versions_into(
                     room, row, entry, end, its_successor, its_weight, v_next,
                     o, its_reward, discount, its_total, direction, its_width, top,
@@ -354,7 +358,7 @@ def _stage_lanes_into(
                 for j in range(LANES):
                     room[row, j] = unseen
             else:
-                entry, end, r, n = begin[p], begin[p] + length[p], reward_total[p], total[p]
+                entry, end, r, n = begin[p], begin[p] + length[p] * ahead, reward_total[p], total[p]
                 if i < first and with_upper:
                     fused = True
                     both_sides_into(
@@ -426,7 +430,7 @@ def _stage_lanes_into(
                     done = p
                     o = place[p]
                     if o >= 0:
-                        entry, end = its_begin[o], its_begin[o] + its_length[o]
+                        entry, end = its_begin[o], its_begin[o] + its_length[o] * ahead
                         versions_into(
                             room, VALUE, entry, end, its_successor, its_weight, u_next,
                             o, its_reward, discount, its_total, 1.0, its_width, top,
@@ -439,7 +443,7 @@ def _stage_lanes_into(
                         for j in range(LANES):
                             room[VALUE, j] = top
                     else:
-                        entry, end, r, n = begin[p], begin[p] + length[p], reward_total[p], total[p]
+                        entry, end, r, n = begin[p], begin[p] + length[p] * ahead, reward_total[p], total[p]
                         one_row_into(
                             room, VALUE, entry, end, successor, weight, u_next, r, discount, n, width[p], top
                         )
