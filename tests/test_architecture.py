@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "chary"
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "_compile", "_gymnasium_ids", "_options", "_terminal", "_workers"}),
     frozenset({"shield", "setting", "_mdp_checks", "randomness", "statistics", "presets", "figures"}),
-    frozenset({"mdp", "testing"}),
+    frozenset({"mdp", "testing", "charts"}),
     frozenset({"model", "envs"}),
     frozenset({"planner", "audit"}),
     frozenset({"agents", "_audit_kernels", "_chains", "assumptions"}),
@@ -31,6 +31,7 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"report"}),
     frozenset({"_sweep_commands"}),
     frozenset({"cli"}),
+    frozenset({"__main__"}),
 )
 # Parts of one level that are one thing in several files.
 FAMILIES = ({"setting", "_mdp_checks"},)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chary.errors import CharyError as CharyError
     from chary.mdp import FiniteMDP as FiniteMDP
     from chary.mdp import Setting as Setting
+    from chary.results import load_results as load_results
     from chary.rollouts import rollout as rollout
     from chary.run import Run as Run
     from chary.shield import Rule as Rule
@@ -56,6 +57,7 @@ _HOMES: dict[str, str | None] = {
     "Transition": "chary.agents",
     "check_assumptions": "chary.assumptions",
     "envs": None,
+    "load_results": "chary.results",
     "make_agent": "chary.agents",
     "rollout": "chary.rollouts",
     "simulate": "chary.simulation",

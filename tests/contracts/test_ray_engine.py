@@ -1,4 +1,4 @@
-"""The Ray engine leaves the same bytes as the local one, loses nothing with a worker, and says what it lacks."""
+"""The Ray engine leaves the same bytes as the local one, even where it loses a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.sweeps import SMALL, chary, digests
 
 OPTIONS = ("--workers", "2", "--no-report")

@@ -1,0 +1,129 @@
+"""Keep the small outputs of a sweep's report under reproductions/: python scripts/keep_reproduction.py DIR.
+
+Tables, PNGs, claims and the spec are copied; README.md is made of them, with the command and the commits that
+the runs were made at. Nothing in it is typed by hand.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+from chary.runner.folder import SweepFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+REPRODUCTIONS = ROOT / "reproductions"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def interval(row: dict[str, str], name: str, digits: int = 4) -> str:
+    """Return a number of the summary with its interval."""
+    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if not low:
+        return f"{float(value):.{digits}g}"
+    return f"{float(value):.{digits}g} ({float(low):.{digits}g} to {float(high):.{digits}g})"
+
+
+def summary(rows: list[dict[str, str]]) -> str:
+    """Return the summary as one Markdown table a study, variant and budget."""
+    parts = []
+    for study, variant in dict.fromkeys((row["study"], row["variant"]) for row in rows):
+        here = [row for row in rows if (row["study"], row["variant"]) == (study, variant)]
+        parts.append(f"### {study}{f': {variant}' if variant else ''}")
+        parts.append(
+            table(
+                ["eta", "algorithm", "seeds", "regret (95 %)", "violations per 1,000 (95 %)",
+                 "runs with any", "largest z*", "exploring steps", "standing"],
+                [
+                    [
+                        f"{float(row['budget']):g}",
+                        row["algorithm"],
+                        row["seeds"],
+                        interval(row, "regret"),
+                        interval(row, "violations_per_1000", 3),
+                        row["runs_with_violations"],
+                        f"{float(row['true_deficit_max']):.3g}",
+                        f"{float(row['exploring_steps']):.0f}",
+                        row["standing"],
+                    ]
+                    for row in here
+                ],
+            )
+        )  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def main(where: Path) -> None:
+    """Copy what is small, and write the page that shows it."""
+    folder = SweepFolder(where)
+    experiment, report = folder.experiment(), where / "report"
+    target = REPRODUCTIONS / experiment.name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    shutil.copytree(report / "tables", target / "tables")
+    (target / "figures").mkdir()
+    for figure in sorted((report / "figures").glob("*.png")):
+        shutil.copy(figure, target / "figures")
+    for name in ("claims.json", "experiment.toml"):
+        shutil.copy(report / name, target)
+    states = folder.states()
+    made = [
+        json.loads((where / "runs" / state.id / "provenance.json").read_text())
+        for state in states
+        if state.state == "done"
+    ]
+    provenance = {
+        "command": folder.description()["command"],
+        "runs": dict(Counter(state.state for state in states)),
+        "commits": dict(Counter(str(each["commit"]) for each in made)),
+        "versions": {"chary": made[0]["version"], "python": made[0]["python"], **made[0]["packages"]},
+        "machine": f"{made[0]['machine']}, {made[0]['cores']} cores",
+        "cpu_seconds": round(sum(each["cpu_seconds"] for each in made)),
+        "results": {state.id: state.sha256 for state in states},
+    }
+    (target / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
+    claims = json.loads((report / "claims.json").read_text())["claims"]
+    commits = ", ".join(f"`{commit[:9]}` ({n} runs)" for commit, n in provenance["commits"].items())
+    counts = ", ".join(f"{number} {state}" for state, number in provenance["runs"].items())
+    where_from = where.as_posix()
+    answers = [[c["key"], c["statement"], f"**{c['verdict']}**", c["answer"]] for c in claims]
+    figures = sorted((target / "figures").iterdir())
+    parts = [
+        f"# {experiment.title or experiment.name}",
+        f"Made by `{provenance['command']}`, then `python scripts/keep_reproduction.py {where_from}`. "
+        f"Runs: {counts}; at commit {commits}; {provenance['cpu_seconds'] / 3600:.1f} hours of one core in "
+        "all. The spec is [experiment.toml](experiment.toml), the SHA-256 of every result and all versions "
+        "are in [provenance.json](provenance.json). The report with the same figures to point at is "
+        f"`{where_from}/report/index.html` once the command has run.",
+        "## The paper's claims",
+        table(["", "claim", "answer", "found"], answers),
+        "The rule behind each verdict is in [tables/claims.csv](tables/claims.csv).",
+        "## Figures",
+        "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
+        "## Numbers",
+        "Regret over all episodes, mean over seeds with its 95 % bootstrap interval; violations with their "
+        "Clopper-Pearson interval over episodes.",
+        summary(rows_of(report / "tables" / "summary.csv")),
+    ]
+    text = "\n\n".join(parts) + "\n"
+    (target / "README.md").write_text(text, encoding="utf-8")
+    print(target / "README.md")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

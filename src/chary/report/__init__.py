@@ -1,0 +1,161 @@
+"""The report of a sweep: one page, its figures and small tables, made from the results alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chary.errors import InvalidSetting
+from chary.store import DRAFT, as_json, write_file
+
+if TYPE_CHECKING:
+    from chary.assumptions import AssumptionReport
+    from chary.mdp import FiniteMDP
+    from chary.runner.spec import Experiment
+
+__all__ = ["REPORT_FOLDER", "write_report"]
+
+REPORT_FOLDER = "report"
+
+# What a folder must hold for chary to take it for a report of its own, and rebuild it.
+MARK = "claims.json"
+
+# Where checking the assumptions at one budget takes longer, one budget must do.
+ASSUMPTION_SECONDS = 10.0
+
+
+def write_report(where: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a sweep and return its page, index.html.
+
+    Beside the page lie its figures as PNG and PDF, small tables as CSV, the claims as JSON and the experiment
+    as TOML; the whole tables go to the sweep's folder `tables`, as Parquet. A report that is there already is
+    rebuilt; files of others are not touched.
+
+    Args:
+        where: The sweep's folder.
+        out: The report's folder; by default `report` in the sweep's.
+
+    Raises:
+        InvalidSetting: if there is no sweep, none of its runs is finished, `out` holds other files, the disk
+            refuses, or a library is not installed.
+        InvalidData: if a run is not what it was when it was written.
+    """
+    from chary.charts import draw_files
+    from chary.figures import require_matplotlib
+    from chary.report.charts_of import charts_of
+    from chary.report.claims import Facts, answer_claims
+    from chary.report.measured import Measured
+    from chary.report.page import Page, page_bytes, plotly_script
+    from chary.report.tables import claim_rows, csv_bytes, difference_rows, summary_rows
+    from chary.results import load_tables, require_polars, write_tables
+    from chary.runner.folder import SweepFolder
+
+    require_polars()
+    require_matplotlib()
+    script = plotly_script()
+    folder = SweepFolder(Path(where))
+    experiment, states = folder.experiment(), folder.states()
+    if not any(state.state in ("done", "damaged") for state in states):
+        raise InvalidSetting(
+            f"'DIR' must hold a finished run, got {str(where)!r} with none of {len(states)}. "
+            "Start the sweep again to play them."
+        )
+    target = Path(where) / REPORT_FOLDER if out is None else Path(out)
+    _check_target(target)
+    tables = load_tables(where)
+    measured = Measured(tables)
+    mdp = experiment.plan()[0].spec.make()[0]
+    assumptions = _assumptions(mdp, experiment)
+    facts = Facts(
+        horizon=mdp.horizon,
+        states=mdp.n_states,
+        actions=mdp.setting.n_actions,
+        delta=experiment.conditions.delta,
+        span=mdp.scale.span,
+        diameter=assumptions[0].diameter.status,
+        diameter_says=assumptions[0].diameter.describe(),
+    )
+    claims = answer_claims(measured, facts)
+    charts = charts_of(experiment, measured)
+    differences = difference_rows(measured)
+    page = Page(
+        experiment=experiment,
+        command=str(folder.description().get("command", "")),
+        states=tuple(states),
+        measured=measured,
+        claims=tuple(claims),
+        charts=tuple(charts),
+        differences=tuple(differences),
+        assumptions=tuple(assumptions),
+    )
+    files: dict[str, bytes] = {}
+    for chart in charts:
+        for kind, content in draw_files(chart).items():
+            files[f"figures/{chart.key}.{kind}"] = content
+    files |= {
+        "tables/summary.csv": csv_bytes(summary_rows(measured)),
+        "tables/claims.csv": csv_bytes(claim_rows(claims)),
+        "tables/differences.csv": csv_bytes(differences),
+        "experiment.toml": experiment.to_toml().encode(),
+        MARK: (json.dumps(json.loads(_claims_json(claims)), indent=1, ensure_ascii=False) + "\n").encode(),
+        # The page last: where it is, the rest is too.
+        "index.html": page_bytes(page, script),
+    }
+    write_tables(where, tables)
+    _rebuild(target, files)
+    return target / "index.html"
+
+
+def _claims_json(claims: list[Any]) -> str:
+    return as_json({"claims": [claim.to_json() for claim in claims]})
+
+
+def _assumptions(mdp: FiniteMDP, experiment: Experiment) -> list[AssumptionReport]:
+    """Return the check of both assumptions at every budget, or at the largest where one takes long."""
+    from chary.assumptions import check_assumptions
+
+    reports: list[AssumptionReport] = []
+    for eta in sorted(experiment.conditions.etas, reverse=True):
+        began = time.perf_counter()
+        reports.append(check_assumptions(mdp, eta))
+        if time.perf_counter() - began > ASSUMPTION_SECONDS:
+            break
+    return reports[::-1]
+
+
+def _check_target(target: Path) -> None:
+    """Refuse a folder that holds something else: only a report is rebuilt."""
+    if target.exists() and not (
+        target.is_dir() and ((target / MARK).is_file() or _is_begun(target) or not any(target.iterdir()))
+    ):
+        raise InvalidSetting(
+            f"'out' must be a report or a new folder, got {str(target)!r}, which holds other files. "
+            "Choose another folder."
+        )
+
+
+def _is_begun(target: Path) -> bool:
+    """Whether the folder holds nothing but parts of a report, as where writing one was interrupted."""
+    parts = {"figures", "tables", "experiment.toml", "index.html"}
+    return all(each.name in parts or each.name.startswith(DRAFT) for each in target.iterdir())
+
+
+def _rebuild(target: Path, files: dict[str, bytes]) -> None:
+    """Write the files of a report, and remove figures and tables of an earlier one that it lacks."""
+    try:
+        for name in ("figures", "tables"):
+            (target / name).mkdir(parents=True, exist_ok=True)
+        (target / "index.html").unlink(missing_ok=True)
+        for name, content in files.items():
+            write_file(target / name, content)
+        for name in ("figures", "tables"):
+            for each in (target / name).iterdir():
+                if f"{name}/{each.name}" not in files and each.suffix in (".png", ".pdf", ".csv"):
+                    each.unlink()
+    except OSError as problem:
+        raise InvalidSetting(
+            f"'out' must be a folder that can be written to, got {str(target)!r}: "
+            f"{problem.strerror or problem}."
+        ) from problem

@@ -1,0 +1,206 @@
+"""A sweep's tables, looked up by place: what claims, charts and the page ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.results import (
+    Band,
+    Estimate,
+    Tables,
+    ViolationRate,
+    bootstrap_band,
+    bootstrap_mean,
+    fitted_exponent,
+    paired_difference,
+    violation_rate,
+)
+from chary.runner.spec import MAIN
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Curves", "Measured", "Place"]
+
+Floats = NDArray[np.float64]
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """Where a number of the report comes from: one algorithm, judged at one budget, under one condition."""
+
+    algorithm: str
+    budget: float
+    study: str = MAIN
+    variant: str = ""
+
+
+class Curves(NamedTuple):
+    """One measure over time: `episodes` (points,), `values` (seeds, points), and whose rows they are."""
+
+    episodes: Floats
+    values: Floats
+    seeds: tuple[int, ...]
+
+
+@final
+class Measured:
+    """The tables of `chary.results.load_tables`, by place; a place without finished runs is not there."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._runs = _by_place(tables.runs)
+        self._curves = _by_place(tables.curves)
+        self._found: dict[tuple[str, Place, Any], Any] = {}
+
+    @property
+    def places(self) -> list[Place]:
+        """Every place with a finished run, in the order of the plan."""
+        return list(self._runs)
+
+    def studies(self) -> list[str]:
+        """Return the studies with finished runs, the main one first."""
+        return list(dict.fromkeys(place.study for place in self._runs))
+
+    def variants(self, study: str) -> list[str]:
+        """Return the variants of a study with finished runs."""
+        return list(dict.fromkeys(place.variant for place in self._runs if place.study == study))
+
+    def budgets(self, study: str = MAIN, variant: str = "") -> list[float]:
+        """Return the budgets that finished runs are judged at, ascending."""
+        return sorted(
+            {place.budget for place in self._runs if (place.study, place.variant) == (study, variant)}
+        )
+
+    def algorithms(self, study: str = MAIN, variant: str = "", *, roles: Sequence[str] = ()) -> list[str]:
+        """Return the algorithms with finished runs, perhaps only those that stand for one of `roles`."""
+        return list(
+            dict.fromkeys(
+                place.algorithm
+                for place in self._runs
+                if (place.study, place.variant) == (study, variant)
+                and (not roles or self.role(place) in roles)
+            )
+        )
+
+    def has(self, place: Place) -> bool:
+        """Whether any run of this place is finished."""
+        return place in self._runs
+
+    def role(self, place: Place) -> str:
+        """Return what the algorithm stands for."""
+        return str(self._runs[place]["role"][0])
+
+    def text(self, place: Place, name: str) -> str:
+        """Return a word that all runs of the place share."""
+        return str(self._runs[place][name][0])
+
+    def seeds(self, place: Place) -> tuple[int, ...]:
+        """Return the seeds of the finished runs."""
+        return tuple(self._runs[place]["seed"].to_list())
+
+    def runs(self, place: Place) -> tuple[str, ...]:
+        """Return the ids of the finished runs; places of one algorithm may share them."""
+        return tuple(self._runs[place]["run"].to_list())
+
+    def column(self, place: Place, name: str) -> Floats:
+        """Return a column of `runs`, one entry a seed; NaN where it is missing."""
+        return np.array(
+            [np.nan if value is None else value for value in self._runs[place][name]], dtype=float
+        )
+
+    def known(self, place: Place, name: str) -> Floats:
+        """Return a column of `runs` without its missing entries."""
+        values = self.column(place, name)
+        return values[np.isfinite(values)]
+
+    def curves(self, place: Place, name: str) -> Curves:
+        """Return a column of `curves`, one row a seed; NaN where it is missing."""
+
+        def read() -> Curves:
+            frame = self._curves[place]
+            seeds = self.seeds(place)
+            values = frame[name].cast(float).fill_null(np.nan).to_numpy().reshape(len(seeds), -1)
+            episodes = frame["episode"].to_numpy().reshape(len(seeds), -1)[0]
+            return Curves(episodes.astype(float), values, seeds)
+
+        return self._kept(("curves", place, name), read)
+
+    def band(self, place: Place, name: str) -> tuple[Floats, Band]:
+        """Return the points, and the mean over seeds with its band.
+
+        Where a seed has no value at a point, as where it started no chain, the others make the mean, and
+        there is no band.
+        """
+
+        def read() -> tuple[Floats, Band]:
+            curves = self.curves(place, name)
+            known = np.isfinite(curves.values)
+            if known.all():
+                return curves.episodes, bootstrap_band(curves.values)
+            count = known.sum(axis=0)
+            total = np.where(known, curves.values, 0.0).sum(axis=0)
+            mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+            unknown = np.full(len(count), np.nan)
+            return curves.episodes, Band(mean, unknown, unknown)
+
+        return self._kept(("band", place, name), read)
+
+    def mean(self, place: Place, name: str) -> Estimate:
+        """Return the mean of a column over seeds with its interval."""
+        return self._kept(("mean", place, name), lambda: bootstrap_mean(self.column(place, name)))
+
+    def rate(self, place: Place) -> ViolationRate:
+        """Return how often the budget was broken."""
+        return self._kept(
+            ("rate", place, ""),
+            lambda: violation_rate(self.column(place, "violations"), self.column(place, "episodes")),
+        )
+
+    def exponent(self, place: Place, *, start: float = 0.5, stop: float = 1.0) -> Estimate:
+        """Return the exponent of N in the cumulative regret; NaN where too few points were kept for a fit."""
+
+        def fit() -> Estimate:
+            episodes, values, _ = self.curves(place, "regret")
+            inside = (episodes >= start * episodes[-1]) & (episodes <= stop * episodes[-1])
+            if np.count_nonzero(inside) < 2:
+                return Estimate(np.nan, np.nan, np.nan)
+            return fitted_exponent(episodes, values, start=start, stop=stop)
+
+        return self._kept(("exponent", place, (start, stop)), fit)
+
+    def paired(self, place: Place, other: Place, name: str) -> tuple[Floats, Floats]:
+        """Return a column of `runs` at both places, for the seeds that both have."""
+        common = [seed for seed in self.seeds(place) if seed in self.seeds(other)]
+        return self.at_seeds(place, name, common), self.at_seeds(other, name, common)
+
+    def difference(self, place: Place, other: Place, name: str) -> Estimate | None:
+        """Return the mean of the first - the second over the seeds that both have, or None without any."""
+        ours, theirs = self.paired(place, other, name)
+        return paired_difference(ours, theirs) if len(ours) else None
+
+    def at_seeds(self, place: Place, name: str, seeds: Sequence[int]) -> Floats:
+        """Return a column of `runs` at given seeds, in their order."""
+        values = dict(zip(self.seeds(place), self.column(place, name).tolist(), strict=True))
+        return np.array([values[seed] for seed in seeds], dtype=float)
+
+    def _kept(self, key: tuple[str, Place, Any], make: Callable[[], T]) -> T:
+        """Return what was computed before: bootstraps are asked for by charts, claims and tables alike."""
+        if key not in self._found:
+            self._found[key] = make()
+        found: T = self._found[key]
+        return found
+
+
+def _by_place(frame: pl.DataFrame) -> dict[Place, pl.DataFrame]:
+    keys = ["algorithm", "budget", "study", "variant"]
+    parts = frame.partition_by(keys, as_dict=True, maintain_order=True)
+    order = ["seed", "episode"] if "episode" in frame.columns else ["seed"]
+    return {
+        Place(str(key[0]), float(key[1]), str(key[2]), str(key[3])): part.sort(order)
+        for key, part in parts.items()
+    }
