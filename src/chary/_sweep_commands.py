@@ -42,7 +42,7 @@ Recompute = Annotated[
     bool, typer.Option("--recompute", help="Compute results again that were tampered with.")
 ]
 SaveEvery = Annotated[float | None, number("Seconds after which a run that goes on is saved.")]
-WithReport = Annotated[bool, typer.Option(help="Write the report when all runs are there.")]
+WithReport = Annotated[bool, typer.Option(help="Write the report at the end.")]
 Folder = Annotated[Path, typer.Argument(help="A sweep's folder.", show_default=False, metavar="DIR")]
 
 
@@ -83,7 +83,8 @@ def _reproduce(
     asked = preset_experiment(experiment)
     folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
     asked = _changed(asked, context, quick, seeds, episodes, etas, studies)
-    _run(asked, folder, _engine(engine, workers, address, save_every), extend, recompute, report, as_json)
+    plays = _engine(engine, workers, address, save_every)
+    _run(asked, folder, plays, _typed(context), extend, recompute, report, as_json)
 
 
 def _sweep(
@@ -123,7 +124,8 @@ def _sweep(
     asked = read_experiment(file)
     folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
     asked = _changed(asked, context, quick, seeds, episodes, etas, studies)
-    _run(asked, folder, _engine(engine, workers, address, save_every), extend, recompute, report, as_json)
+    plays = _engine(engine, workers, address, save_every)
+    _run(asked, folder, plays, _typed(context), extend, recompute, report, as_json)
 
 
 def _status(directory: Folder, as_json: Json = False) -> None:
@@ -189,23 +191,22 @@ def _changed(
     etas: list[str] | None,
     studies: str | None,
 ) -> Experiment:
-    chosen = None
+    names = [study.name for study in asked.studies]
+    chosen: list[str] | None = list(asked.quick.studies) if quick else None
     if studies is not None:
-        names = {"all": [study.name for study in asked.studies], "none": []}
-        chosen = names.get(studies, studies.split(","))
-    if context.args and not etas:
+        chosen = {"all": names, "none": []}.get(studies, studies.split(","))
+    if context.args and etas is None:
         raise InvalidSetting(f"'{context.args[0]}' is one argument too many.")
+    budgets = None if etas is None else _numbers([*etas, *context.args])
     if quick:
         asked = asked.shrunk()
-    return asked.changed(
-        episodes=episodes, seeds=seeds, etas=_numbers([*(etas or ()), *context.args]), studies=chosen
-    )
+    return asked.changed(episodes=episodes, seeds=seeds, etas=budgets, studies=chosen)
 
 
-def _numbers(texts: list[str]) -> list[float] | None:
-    values = [part for text in texts for part in text.split(",") if part.strip()]
+def _numbers(texts: list[str]) -> list[float]:
+    values = [part.strip() for text in texts for part in text.split(",")]
     try:
-        return [float(value) for value in values] or None
+        return [float(value) for value in values]
     except ValueError as problem:
         raise InvalidSetting(f"'etas' must be numbers, got {','.join(values)!r}.") from problem
 
@@ -229,6 +230,11 @@ def _engine(name: str, workers: int | None, address: str | None, save_every: flo
     return LocalEngine(workers, checkpoint_seconds=seconds)
 
 
+def _typed(context: typer.Context) -> str:
+    """Return the command as it was typed."""
+    return f"chary {shlex.join(context.obj or sys.argv[1:])}"
+
+
 def _labels(experiment: Experiment) -> dict[str, str]:
     labels: dict[str, str] = {}
     for each in experiment.plan():
@@ -242,6 +248,7 @@ def _run(
     experiment: Experiment,
     folder: Path,
     engine: Engine,
+    command: str,
     extend: bool,
     recompute: bool,
     report: bool,
@@ -260,7 +267,7 @@ def _run(
             folder,
             engine,
             bars,
-            command=f"chary {shlex.join(sys.argv[1:])}",
+            command=command,
             extend=extend,
             recompute=recompute,
         )

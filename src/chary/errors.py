@@ -17,6 +17,7 @@ __all__ = [
     "OutOfOrder",
     "PlannerMismatch",
     "UnknownName",
+    "Unwritable",
     "check_choice",
     "check_integer",
     "check_real",
@@ -37,6 +38,10 @@ class InvalidMDP(CharyError):
 
 class InvalidSetting(CharyError):
     """An option outside its range, or options that exclude each other."""
+
+
+class Unwritable(InvalidSetting):
+    """A folder that the disk refuses to write to: whatever is to be written next would meet the same."""
 
 
 class UnknownName(CharyError):

@@ -15,7 +15,7 @@ from tests.sweeps import SMALL, chary, digests
 OPTIONS = ("--workers", "2", "--no-report")
 
 
-def ray_workers(folder: Path) -> list[int]:
+def ray_workers() -> list[int]:
     """Return the processes in which Ray plays runs."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -38,7 +38,7 @@ def test_ray_gives_the_same_bytes_even_if_it_loses_a_worker(tmp_path: Path) -> N
     killed = False
     while process.poll() is None:
         time.sleep(0.2)
-        workers = ray_workers(tmp_path)
+        workers = ray_workers()
         if workers and not killed:
             os.kill(workers[0], signal.SIGKILL)
             killed = True

@@ -15,11 +15,19 @@ import pytest
 from tests.sweeps import SMALL, Silence, chary, digests, small_experiment
 
 from chary.errors import InvalidData, InvalidSetting
+from chary.runner.checkpoint import pack
 from chary.runner.engines import LocalEngine
 from chary.runner.folder import SweepFolder
+from chary.runner.spec import RunSpec
 from chary.runner.sweep import SweepResult, sweep
+from chary.simulation import Simulation
 
 WORKER = "tests.faults.failing_worker"
+
+
+@pytest.fixture(autouse=True)
+def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
 
 
 def play(folder: Path, *, workers: int = 1, module: str = "chary.runner.worker") -> SweepResult:
@@ -123,11 +131,39 @@ def test_a_killed_sweep_shows_what_it_left(undisturbed: Path, tmp_path: Path) ->
     subprocess.run(["rm", "-r", str(folder / "runs" / run)], check=True)
     store.note_running(run, 30)
     assert store.state(run).state == "missing"
-    with store.locked():
+    with store.held(small_experiment(), ""):
         assert store.state(run) == (run, "running", None, 30, "")
         (folder / "runs" / ".draft-x-1").mkdir()
-    with store.locked():
+        (folder / ".draft-y").write_text("half an experiment.json")
+    with store.held(small_experiment(), ""):
         assert not (folder / "runs" / ".draft-x-1").exists()
+        assert not (folder / ".draft-y").exists()
+
+
+def test_a_sweep_that_was_killed_at_its_very_first_file_starts_again(tmp_path: Path) -> None:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    (folder / ".draft-abc").write_text('{"schema"')
+    (folder / "lock").touch()
+    assert play(folder) == SweepResult(0, 8, [])
+    assert not (folder / ".draft-abc").exists()
+
+
+def test_a_sweep_waits_for_the_workers_of_one_that_was_killed(undisturbed: Path, tmp_path: Path) -> None:
+    folder = copy_of(undisturbed, tmp_path / "orphans")
+    # A process that took the lock and died, and a child that still has it for a while.
+    script = (
+        "import fcntl, json, os, socket, subprocess, sys\n"
+        f"lock = os.open({str(folder / 'lock')!r}, os.O_RDWR)\n"
+        "fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "os.pwrite(lock, json.dumps({'host': socket.gethostname(), 'pid': os.getpid()}).encode(), 0)\n"
+        "subprocess.Popen(['sleep', '2'], pass_fds=(lock,))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    began = time.monotonic()
+    assert SweepFolder(folder).in_use()
+    assert play(folder) == SweepResult(8, 0, [])
+    assert time.monotonic() - began > 1
 
 
 # Runs that fail
@@ -168,9 +204,7 @@ def test_a_run_whose_worker_always_vanishes_is_given_up(
     monkeypatch.setenv("CHARY_TEST_MARKER", str(tmp_path / "marker"))
     monkeypatch.setattr("chary.runner.engines.MOST_LOSSES", 2)
     result = play(tmp_path / "gone", module=WORKER)
-    assert [failure.traceback for failure in result.failures] == [
-        "its worker ended without a word (SIGKILL)."
-    ]
+    assert [failure.traceback for failure in result.failures] == ["its worker ended without a word (Killed)."]
 
 
 def test_the_command_line_leaves_with_one_where_a_run_failed(
@@ -190,6 +224,26 @@ def test_the_command_line_leaves_with_one_where_a_run_failed(
     assert "RuntimeError: told to fail" in answer.stderr
 
 
+@pytest.mark.parametrize("where", ["without git", "among strange files"])
+def test_runs_depend_on_nothing_around_them(where: str, undisturbed: Path, tmp_path: Path) -> None:
+    file, folder = tmp_path / "small.toml", tmp_path / "around"
+    file.write_text(SMALL)
+    environment = dict(os.environ)
+    if where == "without git":
+        environment["PATH"] = str(tmp_path)
+    else:
+        # Named like modules of Python's.
+        (tmp_path / "queue.py").write_text("raise SystemExit(3)")
+        (tmp_path / "json.py").write_text("raise SystemExit(3)")
+    script = (
+        f"from chary.cli import main; main(['sweep', {str(file)!r}, '--out', {str(folder)!r}, '--no-report'])"
+    )
+    command = [sys.executable, "-P", "-c", script]
+    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert digests(folder) == digests(undisturbed)
+
+
 # What a folder refuses
 
 
@@ -201,7 +255,9 @@ def check_refused(answer: subprocess.CompletedProcess[str], says: str) -> None:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return all files but the lock, which says who came last."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    return {str(path): path.read_bytes() for path in files}
 
 
 def test_a_folder_with_another_experiment_is_left_alone(undisturbed: Path, tmp_path: Path) -> None:
@@ -248,9 +304,13 @@ def test_two_sweeps_do_not_work_in_one_folder(undisturbed: Path, tmp_path: Path)
     store = SweepFolder(folder)
     file = tmp_path / "small.toml"
     file.write_text(SMALL)
-    with store.locked():
+    with store.held(small_experiment(), ""):
         assert store.in_use()
+        before = content(folder)
         check_refused(chary("sweep", file, "--out", folder, "--no-report"), "another sweep is at work")
+        extended = chary("sweep", file, "--out", folder, "--no-report", "--seeds", 3, "--extend")
+        check_refused(extended, "another sweep is at work")
+        assert content(folder) == before
     assert not store.in_use()
     assert chary("sweep", file, "--out", folder, "--no-report").returncode == 0
 
@@ -289,14 +349,26 @@ def test_a_result_that_is_not_named_after_its_spec_is_found_out(undisturbed: Pat
     assert store.state(one).state == "damaged"
 
 
-def test_a_checkpoint_that_was_tampered_with_is_not_used(
-    undisturbed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def half_a_state(spec: RunSpec) -> bytes:
+    """A checkpoint that is sealed as it should be, and lacks what is taken over last."""
+    mdp, agent = spec.make()
+    simulation = Simulation(mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed)
+    simulation.start()
+    simulation.advance()
+    state = {name: array for name, array in simulation.state().items() if name != "run.generators"}
+    return pack("run", state, {"run": spec.id, "wall": 0.0, "cpu": 0.0, "resumed": 0})
+
+
+@pytest.mark.parametrize("how", ["nonsense", "half"])
+def test_a_checkpoint_that_does_not_fit_is_not_used(
+    how: str, undisturbed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy_of(undisturbed, tmp_path / "checkpoint")
     store = SweepFolder(folder)
     run = store.states()[1].id
+    spec = next(each.spec for each in small_experiment().plan() if each.spec.id == run)
     subprocess.run(["rm", "-r", str(folder / "runs" / run)], check=True)
-    store.write_checkpoint(run, b"PK nothing of the kind")
+    store.write_checkpoint(run, b"PK nothing of the kind" if how == "nonsense" else half_a_state(spec))
     assert play(folder) == SweepResult(7, 1, [])
     assert digests(folder) == digests(undisturbed)
     assert f"run {run} starts again" in capfd.readouterr().err
@@ -330,7 +402,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 # Commands
 
 
+@pytest.mark.parametrize(
+    "text", ["{}", '{"schema": 1}', '{"schema": 1, "experiment": []}', "[", '{"schema": 2}']
+)
+def test_a_description_that_is_none_is_one_sentence(text: str, undisturbed: Path, tmp_path: Path) -> None:
+    folder = copy_of(undisturbed, tmp_path / "odd")
+    (folder / "experiment.json").write_text(text)
+    answer = chary("status", folder)
+    assert answer.returncode == 2, answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
 MISTAKES: list[tuple[str, str]] = [
+    ("reproduce inventory --quick --etas ,", "'etas' must be numbers, got ','"),
     ("reproduce inventry", "Did you mean 'inventory'?"),
     ("reproduce inventory --quick --seeds 0", "'seeds' must be a whole number >= 1, got 0"),
     ("reproduce inventory --quick --etas 0.1,x", "'etas' must be numbers, got '0.1,x'"),

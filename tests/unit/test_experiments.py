@@ -38,13 +38,12 @@ def test_presets_are_what_they_are_written_as(name: str) -> None:
     experiment.shrunk().check()
 
 
-@pytest.mark.parametrize(
-    ("name", "seeds", "etas"), [("inventory", 20, 4), ("sepsis", 10, 4)], ids=["inventory", "sepsis"]
-)
-def test_presets_are_as_large_as_the_paper_and_larger(name: str, seeds: int, etas: int) -> None:
+@pytest.mark.parametrize(("name", "seeds"), [("inventory", 20), ("sepsis", 10)])
+def test_presets_are_as_large_as_the_paper_and_larger(name: str, seeds: int) -> None:
     conditions = preset_experiment(name).conditions
-    assert (conditions.episodes, len(conditions.etas)) == (50_000, etas)
+    assert conditions.episodes == 50_000
     assert conditions.seeds >= seeds
+    assert len(conditions.etas) >= 4
 
 
 def test_an_id_is_the_hash_of_all_that_a_run_depends_on() -> None:
@@ -81,11 +80,10 @@ def test_the_command_line_changes_studies_too() -> None:
     assert {p.study for p in small_experiment(studies=[]).plan()} == {"main"}
 
 
-def test_quick_is_smaller_and_keeps_the_studies_it_names() -> None:
+def test_quick_is_smaller() -> None:
     quick = small_experiment().shrunk()
-    assert (quick.conditions.episodes, quick.conditions.seeds, quick.studies) == (20, 1, ())
-    kept = replace(small_experiment(), quick=replace(quick.quick, studies=("scale",))).shrunk()
-    assert [study.name for study in kept.studies] == ["scale"]
+    assert (quick.conditions.episodes, quick.conditions.seeds) == (20, 1)
+    assert {p.spec.episodes for p in quick.plan()} == {20}
 
 
 def test_a_step_bound_may_be_a_share_of_the_budget() -> None:
@@ -115,14 +113,25 @@ MISTAKES: list[tuple[str, str, str]] = [
         r"algorithm 'chary': 'rule' .* Did you mean 'paper'\?",
     ),
     ('role = "ours"', 'role = "our"', r"'role' must be one of .* Did you mean 'ours'\?"),
-    ('label = "chary"', 'label = "UCBVI"', r"UCBVI"),
+    ('label = "UCBVI"', 'label = "chary"', r"'algorithms' must differ from each other, got chary twice"),
+    ("[quick]\nepisodes = 20", "[quick]\nstudies = 3", r"'quick.studies' must be a list of names, got 3"),
+    ("[quick]\nepisodes = 20", '[quick]\netas = ""', r"'etas' must be a list of budgets, got ''"),
+    ('title = "A sweep for the tests"', "title = 3", r"'title' must be a text, got 3"),
+    ('question = "How do results move with the scale?"', "question = 3", r"'question' must be a text, got 3"),
+    (
+        'label = "ten times"',
+        'label = "ten times"\nepisodes = "x"',
+        r"'ten times': 'episodes' must be",
+    ),
+    ('label = "ten times"', 'label = "ten times"\nseeds = 2.5', r"'ten times': 'seeds' must be"),
     ('algorithms = ["chary"]', 'algorithms = ["chari"]', r"'algorithms' must be .* Did you mean 'chary'\?"),
     ('algorithms = ["chary"]', "algorithms = 3", r"'algorithms' of a study must be a list"),
     ('label = "ten times"', 'label = "ten times"\nbonus_scal = 3', r"Did you mean 'bonus_scale'\?"),
     ("bonus_scale = 0.02", "bonus_scale = 0", r"variant 'ten times': 'bonus_scale' must lie in \(0, inf\)"),
     ('question = "How', 'questio = "How', r"Did you mean 'question'\?"),
     ("[quick]\nepisodes", "[quick]\nepisode", r"a key of quick.* Did you mean 'episodes'\?"),
-    ('name = "small"', "name = 3", r"'name' must be a text, got 3"),
+    ('name = "small"', "name = 3", r"'name' must be made of letters, digits, .* got 3"),
+    ('name = "small"', 'name = "../out"', r"'name' must be made of letters, digits, .* got '../out'"),
     ('name = "small"', "name = ", r"an experiment must be TOML"),
 ]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, Protocol, cast, final
 
-from chary.errors import InvalidSetting
+from chary.errors import Unwritable
 from chary.runner.folder import SweepFolder
 from chary.runner.perform import CHECKPOINT_SECONDS
 from chary.runner.spec import RunSpec
@@ -61,8 +61,10 @@ class Engine(Protocol):
         """Raise InvalidSetting if it cannot work here, before anything is written."""
         ...
 
-    def play(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
-        """Play every run, and return those that failed twice."""
+    def play(
+        self, specs: Sequence[RunSpec], folder: SweepFolder, lock: int, watcher: Watcher
+    ) -> list[Failure]:
+        """Play every run, and return those that failed twice; whoever writes to the folder has the lock."""
         ...
 
 
@@ -96,14 +98,14 @@ class _Worker:
 
     def dismiss(self) -> None:
         """End the process, gently at first, and take leave of it so that no zombie stays."""
-        for stream in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                cast("IO[bytes]", stream).close()
+        with contextlib.suppress(BrokenPipeError):
+            cast("IO[bytes]", self.process.stdin).close()
         try:
             self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        cast("IO[bytes]", self.process.stdout).close()
 
 
 @final
@@ -123,18 +125,20 @@ class LocalEngine:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         module: str = "chary.runner.worker",
     ) -> None:
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers or len(os.sched_getaffinity(0))
         self._checkpoint_seconds = checkpoint_seconds
         self._module = module
 
     def check(self) -> None:
         """Nothing can be missing: this is where chary runs."""
 
-    def play(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
+    def play(
+        self, specs: Sequence[RunSpec], folder: SweepFolder, lock: int, watcher: Watcher
+    ) -> list[Failure]:
         """Play every run, and return those that failed twice.
 
         Raises:
-            InvalidSetting: if results cannot be written.
+            Unwritable: if results cannot be written.
         """
         state = _Sweep(deque(specs), folder, watcher)
         with selectors.DefaultSelector() as selector:
@@ -145,7 +149,7 @@ class LocalEngine:
                     wanted = self.workers if state.compiled else 1
                     busy = sum(worker.spec is not None for worker in workers.values())
                     while len(workers) < min(wanted, busy + len(state.pending)):
-                        worker = self._hire(min(set(range(self.workers)) - set(workers)), folder)
+                        worker = self._hire(min(set(range(self.workers)) - set(workers)), folder, lock)
                         workers[worker.number] = worker
                         selector.register(worker.output, selectors.EVENT_READ, worker)
                     for worker in workers.values():
@@ -166,12 +170,17 @@ class LocalEngine:
                     worker.dismiss()
         return state.failures
 
-    def _hire(self, number: int, folder: SweepFolder) -> _Worker:
-        command = [sys.executable, "-m", self._module, str(folder.path)]
+    def _hire(self, number: int, folder: SweepFolder, lock: int) -> _Worker:
+        # -P: what lies in the user's folder is not taken for a module of Python's.
+        command = [sys.executable, "-P", "-m", self._module, str(folder.path)]
         process = subprocess.Popen(
             [*command, str(self._checkpoint_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Workers that outlive their sweep for a moment keep the next one waiting.
+            pass_fds=(lock,),
+            # Ctrl-C reaches all processes of a terminal at once: the sweep decides when its workers end.
+            start_new_session=True,
             env={**os.environ, **dict.fromkeys(THREADS, "1")},
         )
         return _Worker(number, process)
@@ -198,7 +207,7 @@ class _Sweep:
         """Take in one event of a worker.
 
         Raises:
-            InvalidSetting: if it was refused what every run needs.
+            Unwritable: if it was refused what every run needs.
         """
         spec = worker.spec
         assert spec is not None
@@ -207,7 +216,7 @@ class _Sweep:
         if kind == "progress":
             self._watcher.progress(worker.number, spec.id, int(str(event["done"])), spec.episodes)
         elif kind == "refused":
-            raise InvalidSetting(str(event["sentence"]))
+            raise Unwritable(str(event["sentence"]))
         else:
             worker.spec = None
             if kind == "failed":
@@ -217,9 +226,13 @@ class _Sweep:
 
     def lost(self, worker: _Worker) -> None:
         """Give the run of a worker that is gone to another one."""
-        if worker.spec is not None:
+        if worker.spec is None:
+            return
+        if self._folder.state(worker.spec.id).state == "done":
+            self._watcher.finished(worker.number, worker.spec.id, failed=False)
+        else:
             code = worker.process.returncode
-            cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            cause = (signal.strsignal(-code) or f"signal {-code}") if code < 0 else f"exit code {code}"
             self._failed(
                 worker, worker.spec, f"its worker ended without a word ({cause}).", self._losses, MOST_LOSSES
             )

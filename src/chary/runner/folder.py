@@ -21,13 +21,15 @@ import hashlib
 import json
 import os
 import shutil
+import socket
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidData, InvalidSetting, Unwritable
 from chary.runner.spec import Experiment, RunSpec
 from chary.store import DRAFT, as_json, write_file
 
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 __all__ = ["RESULT_FILES", "STATES", "RunState", "StoredRun", "SweepFolder", "load_arrays"]
 
 FOLDER_SCHEMA = 1
+DESCRIPTION, LOCK = "experiment.json", "lock"
+
+# How long a sweep waits for a lock: workers whose sweep was killed may be within a compiler that does not let
+# go, and `status` holds it for an instant.
+ORPHANS_SECONDS, LOOKS_SECONDS = 90.0, 0.5
 
 # The files of a run that two undisturbed sweeps have in common, to the last byte.
 RESULT_FILES = ("spec.json", "result.npz", "result.json")
@@ -80,73 +87,105 @@ class SweepFolder:
 
     def exists(self) -> bool:
         """Whether the folder holds an experiment."""
-        return (self.path / "experiment.json").is_file()
+        return (self.path / DESCRIPTION).is_file()
 
     def experiment(self) -> Experiment:
         """Return the experiment that the folder holds."""
-        return Experiment.from_json(self._description()["experiment"])
-
-    def description(self) -> dict[str, Any]:
-        """Return what `claim` wrote: the experiment, and the command that started it."""
-        return self._description()
-
-    def claim(self, experiment: Experiment, command: str, *, extend: bool = False) -> None:
-        """Say that the folder holds this experiment, or make sure that it does.
-
-        With `extend`, one that has all the runs of the experiment there, and more, takes its place.
-
-        Raises:
-            InvalidSetting: if it holds another one, or anything else, or cannot be written to.
-        """
-        with self._writing():
-            if self.exists():
-                held = self.experiment()
-                if held.to_json() == experiment.to_json():
-                    return
-                ours = {each.spec.id for each in experiment.plan()}
-                grows = {each.spec.id for each in held.plan()} <= ours
-                if not (extend and grows):
-                    raise InvalidSetting(_another(self.path, held, experiment, grows=grows, extend=extend))
-            elif self.path.exists() and any(self.path.iterdir()):
-                raise InvalidSetting(
-                    f"'out' must be a folder of its own, got {str(self.path)!r}, which holds other files. "
-                    "Choose another folder."
-                )
-            self.path.mkdir(parents=True, exist_ok=True)
-            values = {"schema": FOLDER_SCHEMA, "command": command, "experiment": experiment.to_json()}
-            write_file(self.path / "experiment.json", (json.dumps(values, indent=1) + "\n").encode())
+        return Experiment.from_json(self.description().get("experiment"))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other sweeps out; the lock ends with the process, however that ends.
+    def held(self, experiment: Experiment, command: str, *, extend: bool = False) -> Iterator[int]:
+        """Keep other sweeps out, and make sure that the folder holds this experiment; yield the lock.
+
+        The lock ends with the last process that has it, however that ends. With `extend`, an experiment that
+        has all the runs of the one there, and more, takes its place.
 
         Raises:
-            InvalidSetting: if another sweep works here.
+            InvalidSetting: if another sweep works here, or the folder holds another experiment, or anything
+                else, or cannot be written to.
         """
         with self._writing():
-            file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+            self._refuse_strangers()
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as problem:
-                raise InvalidSetting(
-                    f"'out' must not be in use, got {str(self.path)!r}, where another sweep is at work. "
-                    "Wait for it, or choose another folder."
-                ) from problem
+            self._take(lock)
             with self._writing():
+                os.truncate(lock, 0)
+                os.pwrite(lock, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0)
                 self._tidy()
-            yield
+                self.claim(experiment, command, extend=extend)
+            yield lock
         finally:
-            os.close(file)
+            os.close(lock)
+
+    def _refuse_strangers(self) -> None:
+        if self.exists() or not self.path.exists():
+            return
+        if any(each.name != LOCK and not each.name.startswith(DRAFT) for each in self.path.iterdir()):
+            raise InvalidSetting(
+                f"'out' must be a folder of its own, got {str(self.path)!r}, which holds other files. "
+                "Choose another folder."
+            )
+
+    def _take(self, lock: int) -> None:
+        """Lock the folder; wait a little for workers of a sweep that is gone, and for who only looks."""
+        began = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as problem:
+                waited = time.monotonic() - began
+                if waited > (ORPHANS_SECONDS if self._holder_is_gone() else LOOKS_SECONDS):
+                    raise InvalidSetting(
+                        f"'out' must not be in use, got {str(self.path)!r}, where another sweep is at work. "
+                        "Wait for it, or choose another folder."
+                    ) from problem
+                time.sleep(0.05)
+            else:
+                return
+
+    def _holder_is_gone(self) -> bool:
+        """Whether the sweep that took the lock last has died on this machine, so that its workers will."""
+        holder = _read_json(self.path / LOCK) or {}
+        pid = holder.get("pid")
+        if holder.get("host") != socket.gethostname() or not isinstance(pid, int):
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def claim(self, experiment: Experiment, command: str, *, extend: bool = False) -> None:
+        """Say that the folder holds this experiment, or make sure that it does; part of `held`.
+
+        Raises:
+            InvalidSetting: if it holds another one.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.exists():
+            held = self.experiment()
+            if held.to_json() == experiment.to_json():
+                return
+            ours = {each.spec.id for each in experiment.plan()}
+            grows = {each.spec.id for each in held.plan()} <= ours
+            if not (extend and grows):
+                raise InvalidSetting(_another(self.path, held, experiment, grows=grows, extend=extend))
+        values = {"schema": FOLDER_SCHEMA, "command": command, "experiment": experiment.to_json()}
+        write_file(self.path / DESCRIPTION, (json.dumps(values, indent=1) + "\n").encode())
 
     def in_use(self) -> bool:
         """Whether a sweep works here at this moment."""
         try:
-            file = os.open(self.path / "lock", os.O_RDWR)
+            file = os.open(self.path / LOCK, os.O_RDONLY)
         except OSError:
             return False
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Shared: who only looks does not keep others from looking.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         finally:
@@ -162,7 +201,8 @@ class SweepFolder:
                 return RunState(run, "damaged", reason=str(problem))
         work = self._work / run
         begun = _read_json(work / "running.json") or {}
-        episodes = int(begun.get("episodes", 0))
+        episodes = begun.get("episodes")
+        episodes = episodes if isinstance(episodes, int) else 0
         if (work / "failed.json").is_file():
             reason = str((_read_json(work / "failed.json") or {}).get("traceback", ""))
             return RunState(run, "failed", episodes=episodes, reason=reason)
@@ -206,6 +246,7 @@ class SweepFolder:
             try:
                 for name, content in contents.items():
                     write_file(draft / name, content)
+                _sync(draft)
                 try:
                     draft.rename(self._runs / run)
                 except OSError:
@@ -254,8 +295,9 @@ class SweepFolder:
         with self._writing():
             shutil.rmtree(self._runs / run)
 
-    def _description(self) -> dict[str, Any]:
-        values = _read_json(self.path / "experiment.json")
+    def description(self) -> dict[str, Any]:
+        """Return what the folder says it holds: the experiment, and the command that started it."""
+        values = _read_json(self.path / DESCRIPTION)
         if values is None:
             raise InvalidSetting(
                 f"'DIR' must hold a sweep, got {str(self.path)!r} without a readable experiment.json. "
@@ -275,7 +317,9 @@ class SweepFolder:
             InvalidData: if a file is missing, or is not what the manifest says.
         """
         where = self._runs / run
-        manifest = _read_json(where / "manifest.json") or {}
+        manifest = _read_json(where / "manifest.json")
+        if manifest is None:
+            raise InvalidData(f"run {run} must have a readable manifest.json, got none.")
         total = hashlib.sha256()
         for name in FILES:
             try:
@@ -294,21 +338,22 @@ class SweepFolder:
 
     def _tidy(self) -> None:
         """Remove what a killed sweep left unfinished, all of it in files of its own."""
-        for draft in (*self._runs.glob(f"{DRAFT}*"), *self._work.glob(f"*/{DRAFT}*")):
+        drafts = (self.path, self._runs, *self._work.glob("*"))
+        for draft in (draft for folder in drafts for draft in folder.glob(f"{DRAFT}*")):
             if draft.is_dir():
                 shutil.rmtree(draft, ignore_errors=True)
             else:
                 draft.unlink(missing_ok=True)
-        for marker in self._work.glob("*/running.json"):
-            if (self._runs / marker.parent.name).is_dir():
-                shutil.rmtree(marker.parent, ignore_errors=True)
+        for work in self._work.glob("*"):
+            if (self._runs / work.name).is_dir():
+                shutil.rmtree(work, ignore_errors=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as problem:
-            raise InvalidSetting(
+            raise Unwritable(
                 f"'out' must be a folder that can be written to, got {str(self.path)!r}: "
                 f"{problem.strerror or problem}."
             ) from problem

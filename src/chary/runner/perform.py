@@ -54,16 +54,16 @@ def perform(
         InvalidSetting: if a checkpoint cannot be written.
     """
     began, busy = time.perf_counter(), time.process_time()
-    mdp, agent = spec.make()
-    simulation = Simulation(
-        mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed, coverage=spec.coverage
-    )
-    before = {"wall": 0.0, "cpu": 0.0, "resumed": 0}
+    surroundings = _surroundings()
     kept = folder.checkpoint(spec.id) if folder is not None else None
-    if kept is not None and (about := _restored(simulation, spec, kept)) is not None:
-        before = {**about, "resumed": about["resumed"] + 1}
-    else:
+    before: dict[str, Any] = {"wall": 0.0, "cpu": 0.0, "resumed": 0}
+    resumed = None if kept is None else _resumed(spec, kept)
+    if resumed is None:
+        simulation = _simulation(spec)
         simulation.start()
+    else:
+        simulation, about = resumed
+        before = {**about, "resumed": about["resumed"] + 1}
     report(simulation.done, spec.episodes)
     saved = time.perf_counter()
     while simulation.done < spec.episodes:
@@ -81,7 +81,7 @@ def perform(
             saved = time.perf_counter()
     run = simulation.result()
     provenance = {
-        **_surroundings(),
+        **surroundings,
         "wall_seconds": before["wall"] + time.perf_counter() - began,
         "cpu_seconds": before["cpu"] + time.process_time() - busy,
         "episode_seconds": run.seconds,
@@ -100,8 +100,17 @@ def _result_files(spec: RunSpec, run: Run) -> dict[str, bytes]:
     }
 
 
-def _restored(simulation: Simulation, spec: RunSpec, kept: bytes) -> dict[str, Any] | None:
-    """Let a simulation go on from a checkpoint; None where that is of no use, and the run starts again."""
+def _simulation(spec: RunSpec) -> Simulation:
+    mdp, agent = spec.make()
+    return Simulation(
+        mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed, coverage=spec.coverage
+    )
+
+
+def _resumed(spec: RunSpec, kept: bytes) -> tuple[Simulation, dict[str, Any]] | None:
+    """Return a simulation that goes on from a checkpoint; None where that is of no use."""
+    # One of its own: a checkpoint that does not fit is found out when half of it was taken over.
+    simulation = _simulation(spec)
     try:
         about, state = unpack(KIND, kept)
         if about.get("run") != spec.id:
@@ -110,25 +119,41 @@ def _restored(simulation: Simulation, spec: RunSpec, kept: bytes) -> dict[str, A
     except InvalidData as problem:
         log.warning("run %s starts again: %s", spec.id, problem)
         return None
-    return about
+    return simulation, about
 
 
 @cache
 def _surroundings() -> dict[str, Any]:
     """Return what a result must say about where it came from."""
-    root = Path(chary.__file__).parent
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False
-    ).stdout.strip()
     return {
         "version": chary.__version__,
-        "commit": found or None,
+        **_checkout(),
         "python": platform.python_version(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "byte_order": sys.byteorder,
     }
+
+
+def _checkout() -> dict[str, Any]:
+    """Return the commit that the package was checked out at, and whether files were changed since."""
+    package = Path(chary.__file__)
+
+    def git(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                ["git", *arguments], cwd=package.parent, capture_output=True, text=True, check=True
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return answer.stdout.strip()
+
+    # A package that is installed inside another project's checkout has no commit.
+    if git("ls-files", "--error-unmatch", package.name) is None:
+        return {"commit": None, "changed": None}
+    changes = git("status", "--porcelain", "--untracked-files=no", ".")
+    return {"commit": git("rev-parse", "HEAD"), "changed": None if changes is None else changes != ""}
 
 
 def _lines(values: dict[str, Any]) -> bytes:

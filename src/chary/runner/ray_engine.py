@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, Unwritable
 from chary.runner.engines import MOST_LOSSES, MOST_TRIES, THREADS, Failure, Watcher
 from chary.runner.folder import SweepFolder
 from chary.runner.perform import CHECKPOINT_SECONDS, perform
@@ -68,11 +68,13 @@ class RayEngine:
                 f"{str(problem).rstrip('.')}. Where it asks for a token, set RAY_AUTH_MODE=token."
             ) from problem
 
-    def play(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
+    def play(
+        self, specs: Sequence[RunSpec], folder: SweepFolder, lock: int, watcher: Watcher
+    ) -> list[Failure]:
         """Play every run on the cluster that `check` joined, and return those that failed twice.
 
         Raises:
-            InvalidSetting: if results cannot be written.
+            Unwritable: if results cannot be written.
         """
         import ray
         from ray.exceptions import RayError, RayTaskError
@@ -99,6 +101,8 @@ class RayEngine:
             try:
                 files = ray.get(finished[0])
             except RayError as problem:
+                if isinstance(problem, RayTaskError) and isinstance(problem.cause, Unwritable):
+                    raise Unwritable(str(problem.cause)) from problem
                 tries[spec.id] += 1
                 if isinstance(problem, RayTaskError) and tries[spec.id] < MOST_TRIES:
                     pending.append(spec)
@@ -122,7 +126,7 @@ def _play(spec: str, path: str, seconds: float) -> dict[str, bytes]:
 def _check_answer(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
     except (OSError, ValueError, OverflowError) as problem:
         raise InvalidSetting(
             f"'address' must be HOST:PORT of a running Ray cluster, got {address!r}, which does not answer."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,7 @@ SCHEMA = 1
 MAIN = "main"
 
 # What an algorithm stands for when the report answers the paper's claims; empty for none of these.
-ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "ours", "naive")
+ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "ours", "chosen", "naive")
 
 # Agents that keep a budget are run once a budget; the others once, and judged at every budget.
 BUDGETED = ("chary", "stepmix", "epsmix")
@@ -47,7 +48,7 @@ WITHOUT_BUDGET = ("unlimited", "closed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One run, completely: the same spec gives the same bytes, on any machine and after any interruption.
+    """One run, completely: with the same packages the same spec gives the same bytes, however interrupted.
 
     Args:
         problem: A problem's name.
@@ -210,8 +211,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         from chary.agents import AGENTS
 
-        if not (isinstance(self.label, str) and self.label.strip()):
-            raise InvalidSetting(f"'label' must be a text, got {self.label!r}.")
+        _check_label(self.label)
         spec = AGENTS[check_choice("agent", self.agent, AGENTS)]
         check_choice("role", self.role, ROLES)
         if self.step_bound_share is not None:
@@ -265,8 +265,7 @@ class Variant:
     changes: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.label, str) and self.label.strip()):
-            raise InvalidSetting(f"'label' must be a text, got {self.label!r}.")
+        _check_label(self.label)
         for key in self.changes:
             check_choice("a variant's key", key, ("label", *names_of(Conditions)))
 
@@ -288,8 +287,9 @@ class Study:
     variants: tuple[Variant, ...]
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and self.name.strip()) or self.name == MAIN:
-            raise InvalidSetting(f"'name' of a study must be a text other than {MAIN!r}, got {self.name!r}.")
+        if _check_name(self.name) == MAIN:
+            raise InvalidSetting(f"'name' of a study must be another than {MAIN!r}, got {self.name!r}.")
+        _check_text("question", self.question)
         _check_unique("variants", [variant.label for variant in self.variants])
         _check_unique("algorithms", [algorithm.label for algorithm in self.algorithms], empty=True)
 
@@ -313,8 +313,10 @@ class Quick:
     def __post_init__(self) -> None:
         check_integer("quick.episodes", self.episodes, minimum=1)
         check_integer("quick.seeds", self.seeds, minimum=1)
-        if self.etas:
+        if self.etas != ():
             _check_etas(self.etas)
+        if not (isinstance(self.studies, tuple) and all(isinstance(each, str) for each in self.studies)):
+            raise InvalidSetting(f"'quick.studies' must be a list of names, got {self.studies!r}.")
 
 
 class Planned(NamedTuple):
@@ -349,12 +351,15 @@ class Experiment:
     quick: Quick = field(default_factory=Quick)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and self.name.strip()):
-            raise InvalidSetting(f"'name' must be a text, got {self.name!r}.")
+        _check_name(self.name)
+        _check_text("title", self.title)
         _check_unique("algorithms", [algorithm.label for algorithm in self.algorithms])
         _check_unique("studies", [study.name for study in self.studies], empty=True)
         for name in self.quick.studies:
             check_choice("quick.studies", name, [study.name for study in self.studies])
+        for study in self.studies:
+            for variant in study.variants:
+                self.conditions_of(variant)
 
     def plan(self) -> list[Planned]:
         """Return every run, the main ones first, seed by seed, so that an unfinished sweep is balanced.
@@ -393,10 +398,8 @@ class Experiment:
             raise type(problem)(f"variant {variant.label!r}: {problem}") from problem
 
     def shrunk(self) -> Experiment:
-        """Return what `--quick` runs."""
-        kept = tuple(study for study in self.studies if study.name in self.quick.studies)
-        smaller = replace(self, studies=kept)
-        return smaller.changed(
+        """Return what `--quick` runs, all studies included."""
+        return self.changed(
             episodes=min(self.quick.episodes, self.conditions.episodes),
             seeds=min(self.quick.seeds, self.conditions.seeds),
             etas=self.quick.etas or None,
@@ -438,7 +441,7 @@ class Experiment:
         return plain
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Experiment:
+    def from_json(cls, values: Any) -> Experiment:
         """Return the experiment that `to_json` described.
 
         Raises:
@@ -537,6 +540,23 @@ def _limited(variant: Variant, base: Conditions, given: Mapping[str, Any]) -> Va
         both = tuple(eta for eta in changes["etas"] if eta in given["etas"])
         changes["etas"] = both or base.etas
     return replace(variant, changes=changes)
+
+
+def _check_name(name: object) -> str:
+    """Return a name that may be that of a folder, and of nothing outside it."""
+    if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name)):
+        raise InvalidSetting(f"'name' must be made of letters, digits, '-', '_' and '.', got {name!r}.")
+    return name
+
+
+def _check_label(label: object) -> None:
+    if not (isinstance(label, str) and label.strip()):
+        raise InvalidSetting(f"'label' must be a text, got {label!r}.")
+
+
+def _check_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidSetting(f"{what!r} must be a text, got {text!r}.")
 
 
 def _check_etas(etas: object) -> None:

@@ -49,8 +49,7 @@ def sweep(
     experiment.check()
     engine.check()
     folder = SweepFolder(out)
-    folder.claim(experiment, command, extend=extend)
-    with folder.locked():
+    with folder.held(experiment, command, extend=extend) as lock:
         specs = {each.spec.id: each.spec for each in experiment.plan()}
         states = {run: folder.state(run, in_use=False) for run in specs}
         damaged = [state for state in states.values() if state.state == "damaged"]
@@ -63,5 +62,5 @@ def sweep(
         for state in damaged:
             folder.discard(state.id)
         missing = [spec for run, spec in specs.items() if states[run].state != "done"]
-        failures = engine.play(missing, folder, watcher) if missing else []
+        failures = engine.play(missing, folder, lock, watcher) if missing else []
         return SweepResult(len(specs) - len(missing), len(missing) - len(failures), failures)

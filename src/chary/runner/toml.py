@@ -78,15 +78,13 @@ def parse_experiment(text: str) -> Experiment:
     own = ("name", "title", "algorithms", "studies", "quick")
     for key in table:
         check_choice("an experiment's key", key, (*own, *names_of(Conditions)))
-    known: dict[str, Algorithm] = {}
-    for each in _tables("algorithms", table.get("algorithms", [])):
-        algorithm = _algorithm(each)
-        known[algorithm.label] = algorithm
+    algorithms = [_algorithm(each) for each in _tables("algorithms", table.get("algorithms", []))]
+    known = {algorithm.label: algorithm for algorithm in algorithms}
     return Experiment(
         name=_given("an experiment", table, "name"),
         title=table.get("title", ""),
         conditions=_build(Conditions, {key: table[key] for key in table if key not in own}, "an experiment"),
-        algorithms=tuple(known.values()),
+        algorithms=tuple(algorithms),
         studies=tuple(_study(each, known) for each in _tables("studies", table.get("studies", []))),
         quick=_build(Quick, table.get("quick", {}), "quick"),
     )

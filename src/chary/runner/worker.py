@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from chary.errors import InvalidSetting
+from chary.errors import Unwritable
 from chary.runner.folder import SweepFolder
 from chary.runner.perform import perform
 from chary.runner.spec import RunSpec
@@ -25,8 +24,6 @@ __all__ = ["main"]
 
 def main(path: str, checkpoint_seconds: str) -> None:
     """Play what stdin asks for into the sweep's folder at `path`."""
-    # Ctrl-C reaches all processes of a terminal at once: the sweep decides when its workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Events have stdout to themselves, whatever a library prints.
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -47,7 +44,11 @@ def _listen(orders: queue.SimpleQueue[str]) -> None:
 
 def _play(spec: RunSpec, folder: SweepFolder, checkpoint_seconds: float, events: TextIO) -> None:
     def tell(event: str, **values: Any) -> None:
-        print(json.dumps({"event": event, "run": spec.id, **values}), file=events, flush=True)
+        try:
+            print(json.dumps({"event": event, "run": spec.id, **values}), file=events, flush=True)
+        except BrokenPipeError:
+            # Nobody listens any more.
+            os._exit(0)
 
     try:
         files = perform(
@@ -57,8 +58,8 @@ def _play(spec: RunSpec, folder: SweepFolder, checkpoint_seconds: float, events:
             report=lambda done, total: tell("progress", done=done),
         )
         folder.write(spec.id, files)
-    except InvalidSetting as problem:
-        # What a user can mend, such as a full disk, would meet every run alike.
+    except Unwritable as problem:
+        # A full disk would meet every run alike.
         tell("refused", sentence=str(problem))
     except Exception:  # a run that fails is listed with its traceback, and the others go on
         tell("failed", traceback=traceback.format_exc())
