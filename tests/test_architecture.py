@@ -27,9 +27,9 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"_compiled_run", "_stepwise", "store"}),
     frozenset({"simulation"}),
     frozenset({"bench", "calibrate", "demo", "runner"}),
-    frozenset({"results"}),
+    frozenset({"data", "results"}),
     frozenset({"report"}),
-    frozenset({"_sweep_commands"}),
+    frozenset({"_data_commands", "_sweep_commands"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )

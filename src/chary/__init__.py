@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chary._gymnasium_ids import register_on_import
 
 if TYPE_CHECKING:
+    from chary import data as data
     from chary import envs as envs
     from chary.agents import CUCBVI as CUCBVI
     from chary.agents import UCBVI as UCBVI
@@ -56,6 +57,7 @@ _HOMES: dict[str, str | None] = {
     "TabularAgent": "chary.agents.tabular",
     "Transition": "chary.agents",
     "check_assumptions": "chary.assumptions",
+    "data": None,
     "envs": None,
     "load_results": "chary.results",
     "make_agent": "chary.agents",

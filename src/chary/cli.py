@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 import typer
 
 import chary
+from chary._data_commands import add_data_commands
 from chary._options import (
     Actions,
     Charge,
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     command = typer.main.get_command(app)
     code: object = 0
     try:
-        code = command.main(args=arguments, prog_name="chary", standalone_mode=False)
+        code = command.main(args=arguments, prog_name="chary", standalone_mode=False, obj=arguments)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except CharyError as problem:
@@ -440,6 +441,7 @@ def _demo(
 
 
 add_sweep_commands(app)
+add_data_commands(app)
 
 
 def _make(problem: str, *, actions: str | None, horizon: int | None) -> FiniteMDP:

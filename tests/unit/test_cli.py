@@ -289,8 +289,11 @@ def test_version_is_the_installed_one(cli: Cli) -> None:
 def test_nothing_to_do_shows_the_help(cli: Cli) -> None:
     assert cli().out == cli("--help").out
     assert cli().code == 0
-    listed = {info.name for info in app.registered_commands}
-    assert listed == {"run", "check", "calibrate", "bench", "problems", "agents", "demo"}
+    listed = {info.name for info in (*app.registered_commands, *app.registered_groups)}
+    assert listed == {
+        *("run", "check", "calibrate", "bench", "problems", "agents", "demo"),
+        *("reproduce", "sweep", "status", "report", "data"),
+    }
 
 
 def test_demo_draws_eight_lines_and_prints_eight_rows(cli: Cli, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,19 @@ DESCRIPTION = "chary"
 
 Arrays = dict[str, NDArray[Any]]
 
+# What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
 
 def pack(kind: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> bytes:
     """Return arrays and what is to be known about them as one file; nothing in it is pickled.
@@ -38,14 +52,15 @@ def pack(kind: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
         >>> about["seed"], arrays["n"].tolist()
         (1, [0, 1, 2])
     """
+    known = json.loads(json.dumps(dict(about), allow_nan=False))
     description = {
         "schema": CHECKPOINT_SCHEMA,
         "kind": kind,
-        "sha256": _digest(arrays),
-        "about": dict(about),
+        "sha256": _digest(arrays, known),
+        "about": known,
     }
     # Not compressed: a checkpoint is written often and read at most once.
-    text = np.array(json.dumps(description, allow_nan=False))
+    text = np.array(json.dumps(description))
     return npz_bytes({DESCRIPTION: text, **arrays}, compressed=False)
 
 
@@ -61,19 +76,19 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
         description = json.loads(str(arrays.pop(DESCRIPTION)))
         schema, found, digest = description["schema"], description["kind"], description["sha256"]
         about = description["about"]
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as problem:
+    except UNREADABLE as problem:
         raise InvalidData(f"a file of kind {kind!r} must be whole, got {problem}.") from problem
     if schema != CHECKPOINT_SCHEMA:
         raise InvalidData(f"a file of kind {kind!r} must have schema {CHECKPOINT_SCHEMA}, got {schema!r}.")
     if found != kind:
         raise InvalidData(f"a file of kind {kind!r} was asked for, got one of kind {found!r}.")
-    if digest != _digest(arrays):
+    if digest != _digest(arrays, about):
         raise InvalidData(f"a file of kind {kind!r} must be as it was written, got one that was changed.")
     return about, arrays
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    total = hashlib.sha256()
+def _digest(arrays: Mapping[str, NDArray[Any]], about: object) -> str:
+    total = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         total.update(f"{name} {array.dtype.str} {np.shape(arrays[name])}\n".encode())

@@ -1,0 +1,38 @@
+"""Logged decisions: read, checked row by row, looked into, made discrete, and written back.
+
+`read_log` takes CSV and Parquet files, `read_minari` Minari datasets, `Log.from_arrays` arrays; the log goes
+straight into `TabularAgent.warm_start(log.episodes())`. See docs/data.md.
+"""
+
+from __future__ import annotations
+
+from chary.data.discretise import (
+    Bins,
+    Codebook,
+    Discretiser,
+    discretiser_from_arrays,
+    load_discretiser,
+    save_discretiser,
+)
+from chary.data.files import read_log, read_observations, write_log
+from chary.data.inspection import Inspection, PairCount, Suspicion, inspect
+from chary.data.logs import Log
+from chary.data.minari_log import read_minari
+
+__all__ = [
+    "Bins",
+    "Codebook",
+    "Discretiser",
+    "Inspection",
+    "Log",
+    "PairCount",
+    "Suspicion",
+    "discretiser_from_arrays",
+    "inspect",
+    "load_discretiser",
+    "read_log",
+    "read_minari",
+    "read_observations",
+    "save_discretiser",
+    "write_log",
+]

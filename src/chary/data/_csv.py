@@ -1,0 +1,237 @@
+"""Columns out of CSV: texts become numbers exactly, or the first cell at fault is named with its row."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.data._columns import LARGEST, REAL_RULE, TRUTH_RULE, WHOLE_RULE, shown, where
+from chary.errors import InvalidData
+
+__all__ = ["csv_header", "csv_table"]
+
+# Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
+CHUNK = 1 << 12
+MARK = "\ufeff"
+# The longer ones first: UTF-16's mark is the beginning of UTF-32's.
+OTHER_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+# Python itself would read 1_000 and digits of every script.
+WHOLE_TEXT = re.compile(r"\+?([0-9]{1,19})(?:\.0*)?")
+REAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+ALL_DIGITS = re.compile(r"[0-9\n]*")
+ALL_REALS = re.compile(r"[-+.0-9eE\n]*")
+SAFE_DIGITS = 18
+TRUTHS = {"0": False, "1": True, "false": False, "true": True}
+
+
+def csv_header(path: Path, content: bytes) -> list[str]:
+    """Return the names of the columns, in order."""
+    return _begun(path, content)[0]
+
+
+def csv_table(
+    path: Path, content: bytes, kinds: dict[str, str]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """Return the columns asked for and the row of each entry; the header is row 1.
+
+    Args:
+        path: The file, for the messages.
+        content: What it holds.
+        kinds: `whole`, `real` or `truth` for each column.
+
+    Raises:
+        InvalidData: at the first row of another length, or the first cell that is no such value.
+    """
+    header, reader = _begun(path, content)
+    columns = {name: _Column(name, kind) for name, kind in kinds.items()}
+    index = [header.index(name) for name in kinds]
+    rows = _filled(path, reader)
+    ragged, first_ragged = 0, (0, 0)
+    numbers: list[NDArray[np.int64]] = []
+    number = 2
+    while True:
+        chunk = list(islice(rows, CHUNK))
+        if not chunk:
+            break
+        here = np.arange(number, number + len(chunk))
+        number += len(chunk)
+        if set(map(len, chunk)) != {len(header)}:
+            uneven = [i for i, row in enumerate(chunk) if len(row) != len(header)]
+            if not ragged:
+                first_ragged = (int(here[uneven[0]]), len(chunk[uneven[0]]))
+            ragged += len(uneven)
+            continue
+        numbers.append(here)
+        cells = list(zip(*chunk, strict=True))
+        for column, at in zip(columns.values(), index, strict=True):
+            column.take(cells[at], here)
+    if ragged:
+        raise InvalidData(
+            f"{str(path)!r} must have {len(header)} cells in every row, as in its header, got "
+            f"{first_ragged[1]} in {where('row', first_ragged[0], ragged - 1)}."
+        )
+    if number == 2:
+        raise InvalidData(f"{str(path)!r} must hold one row at least below its header, got none.")
+    wrong = [column for column in columns.values() if column.wrong]
+    if wrong:
+        raise min(wrong, key=lambda column: column.first[0]).refusal()
+    return {name: column.values() for name, column in columns.items()}, np.concatenate(numbers)
+
+
+def _filled(path: Path, reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield rows without the blank lines at the end; others are rows without cells."""
+    number, blank = 1, 0
+    try:
+        for row in reader:
+            number += 1
+            if not row:
+                blank += 1
+                continue
+            if blank:
+                yield from ([] for _ in range(blank))
+                blank = 0
+            yield row
+    except csv.Error as problem:
+        raise InvalidData(
+            f"{str(path)!r} must be CSV, got what cannot be read in row {number + 1}: {problem}."
+        ) from problem
+
+
+def _begun(path: Path, content: bytes) -> tuple[list[str], Any]:
+    """Return the header and a reader of what follows."""
+    for mark, encoding in OTHER_ENCODINGS.items():
+        if content.startswith(mark):
+            raise InvalidData(
+                f"{str(path)!r} must be text in UTF-8, got the byte-order mark of {encoding} in row 1. "
+                "Save it as UTF-8."
+            )
+    try:
+        # Excel puts a mark before UTF-8; it is harmless there, and nowhere else.
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        row = 1 + content.count(b"\n", 0, problem.start)
+        raise InvalidData(
+            f"{str(path)!r} must be text in UTF-8, got the byte {content[problem.start]:#04x} in row {row}. "
+            "Save it as UTF-8."
+        ) from problem
+    # strict: a quote that is never closed would otherwise swallow the rest of the file.
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+    except csv.Error as problem:
+        raise InvalidData(
+            f"{str(path)!r} must be CSV, got a header that cannot be read: {problem}."
+        ) from problem
+    if not any(header):
+        raise InvalidData(f"{str(path)!r} must begin with the names of its columns, got an empty row 1.")
+    if len(header) == 1 and (apart := re.search("[;\t|]", header[0])):
+        raise InvalidData(
+            f"{str(path)!r} must have commas between its cells, got {apart.group()!r} in row 1. "
+            "Save it with commas."
+        )
+    return header, reader
+
+
+class _Column:
+    """One column while it is read, chunk by chunk."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self.kind = name, kind
+        self.wrong = 0
+        self.first: tuple[int, str] = (0, "")
+        self._parts: list[NDArray[Any]] = []
+        self._style: set[str] | None = None
+
+    def take(self, texts: Sequence[str], rows: NDArray[np.int64]) -> None:
+        """Read some cells; those at fault are counted, and the first is kept."""
+        read = {"whole": self._wholes, "real": self._reals, "truth": self._truths}[self.kind]
+        found = read(texts)
+        bad = [i for i, value in enumerate(found) if value is None] if isinstance(found, list) else []
+        if bad and not self.wrong:
+            self.first = (int(rows[bad[0]]), texts[bad[0]])
+        self.wrong += len(bad)
+        if not self.wrong:
+            self._parts.append(np.asarray(found))
+
+    def values(self) -> NDArray[Any]:
+        return np.concatenate(self._parts)
+
+    def refusal(self) -> InvalidData:
+        row, text = self.first
+        rule = {"whole": WHOLE_RULE, "real": REAL_RULE, "truth": TRUTH_RULE}[self.kind]
+        got, way_out = shown(text), ""
+        if not text.strip():
+            got = "an empty cell"
+        elif MARK in text:
+            got = "a byte-order mark"
+            way_out = " It belongs to the beginning of a file: join files without theirs."
+        elif text.strip() == self.name:
+            way_out = " Join files without the headers of the later ones."
+        elif self.kind == "truth" and text.strip().lower() in TRUTHS:
+            rule = "be 0 and 1, or true and false, all the way down"
+        elif self.kind == "whole" and text.isdecimal():
+            way_out = f" The largest there can be is {LARGEST}."
+        elif self.name == "episode":
+            way_out = " Number the episodes 0, 1, 2, ..."
+        return InvalidData(
+            f"{self.name!r} must {rule}, got {got} in {where('row', row, self.wrong - 1)}.{way_out}"
+        )
+
+    def _wholes(self, texts: Sequence[str]) -> NDArray[np.int64] | list[Any]:
+        if max(map(len, texts)) <= SAFE_DIGITS and "" not in texts and _plain(ALL_DIGITS, texts):
+            return np.array(list(map(int, texts)), dtype=np.int64)
+        return [_whole(text) for text in texts]
+
+    def _reals(self, texts: Sequence[str]) -> NDArray[np.float64] | list[Any]:
+        if _plain(ALL_REALS, texts):
+            try:
+                values = np.array(list(map(float, texts)))
+            except ValueError:
+                values = np.array([math.inf])
+            if np.isfinite(values).all():
+                return values
+        return [_real(text) for text in texts]
+
+    def _truths(self, texts: Sequence[str]) -> list[Any]:
+        cells = {text: text.strip().lower() for text in set(texts)}
+        known = {cell for cell in cells.values() if cell in TRUTHS}
+        if self._style is None and known:
+            # What the first cell says decides: a column that changes its ways was joined from two.
+            first = next(cells[text] for text in texts if cells[text] in TRUTHS)
+            self._style = {"0", "1"} if first in ("0", "1") else {"false", "true"}
+        style = self._style or set()
+        read = {text: TRUTHS[cell] if cell in style else None for text, cell in cells.items()}
+        return [read[text] for text in texts]
+
+
+def _plain(allowed: re.Pattern[str], texts: Sequence[str]) -> bool:
+    """Whether all cells together hold nothing but these characters, and no line break of their own."""
+    joined = "\n".join(texts)
+    return joined.count("\n") == len(texts) - 1 and allowed.fullmatch(joined) is not None
+
+
+def _whole(text: str) -> int | None:
+    found = WHOLE_TEXT.fullmatch(text.strip(" "))
+    whole = int(found.group(1)) if found else None
+    return whole if whole is not None and whole <= LARGEST else None
+
+
+def _real(text: str) -> float | None:
+    found = REAL_TEXT.fullmatch(text.strip(" "))
+    real = float(found.group()) if found else math.inf
+    return real if math.isfinite(real) else None

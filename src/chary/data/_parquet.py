@@ -1,0 +1,103 @@
+"""Columns out of Parquet and into it, by Polars."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from chary.data._columns import Places, as_reals, as_truths, as_wholes
+from chary.errors import InvalidData, InvalidSetting
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["parquet_bytes", "parquet_column", "parquet_frame"]
+
+# How a Parquet file begins and ends.
+MAGIC = b"PAR1"
+# A file that is broken inside can make Polars (1.44) abort the process, which nothing could catch: the first
+# to read it is a process of its own.
+READER = """
+import io, sys
+import polars as pl
+frame = pl.read_parquet(io.BytesIO(sys.stdin.buffer.read()))
+answer = io.BytesIO()
+frame.write_ipc(answer)
+sys.stdout.buffer.write(answer.getvalue())
+"""
+
+
+def parquet_frame(path: Path, content: bytes) -> pl.DataFrame:
+    """Return what a Parquet file holds.
+
+    Raises:
+        InvalidData: if it is no such file, or not a whole one.
+        InvalidSetting: if Polars is not installed.
+    """
+    _require_polars()
+    import polars as pl
+
+    if not (len(content) > 2 * len(MAGIC) and content.startswith(MAGIC) and content.endswith(MAGIC)):
+        raise InvalidData(
+            f"{str(path)!r} must be a whole Parquet file, got one that does not begin and end as they do."
+        )
+    # -P: a file called polars.py in the user's folder is not Polars.
+    read = subprocess.run(
+        [sys.executable, "-P", "-c", READER], input=content, capture_output=True, check=False
+    )
+    if read.returncode != 0:
+        reason = read.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it cannot be read"]
+        raise InvalidData(
+            f"{str(path)!r} must be a whole Parquet file, got one that is broken: {reason[0][:120]}."
+        )
+    return pl.read_ipc(io.BytesIO(read.stdout))
+
+
+def parquet_column(frame: pl.DataFrame, name: str, kind: str, places: Places) -> NDArray[Any]:
+    """Return one column as `whole`, `real` or `truth`.
+
+    Raises:
+        InvalidData: at the first row that is no such value.
+    """
+    import polars as pl
+
+    series = frame[name]
+    if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
+        wanted = "booleans" if kind == "truth" else "numbers"
+        raise InvalidData(f"{name!r} must hold {wanted}, got {series.dtype} in every row.")
+    if series.dtype.is_decimal():
+        series = series.cast(pl.Float64)
+    empty = series.is_null().to_numpy()
+    places.refuse(name, "have a value in every row", empty, lambda i: "an empty cell")
+    read = {"whole": as_wholes, "real": as_reals, "truth": as_truths}[kind]
+    return read(name, series.to_numpy(), places)
+
+
+def parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return columns as a Parquet file.
+
+    Raises:
+        InvalidSetting: if Polars is not installed.
+    """
+    _require_polars()
+    import polars as pl
+
+    target = io.BytesIO()
+    pl.DataFrame(dict(columns)).write_parquet(target)
+    return target.getvalue()
+
+
+def _require_polars() -> None:
+    try:
+        import polars  # noqa: F401
+    except ImportError as problem:
+        raise InvalidSetting(
+            "'polars' must be installed to read and write Parquet, got none. "
+            "Run: pip install 'chary[report]', or use CSV."
+        ) from problem

@@ -1,0 +1,496 @@
+"""Continuous observations as states: a grid of bins, or the nearest point of a fitted codebook."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.data._columns import Places, shown
+from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
+from chary.runner.checkpoint import pack, unpack
+from chary.store import write_file
+
+__all__ = [
+    "Bins",
+    "Codebook",
+    "Discretiser",
+    "cells_of",
+    "discretiser_from_arrays",
+    "load_discretiser",
+    "save_discretiser",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+OUTSIDE = ("clamp", "refuse")
+KIND = "discretiser"
+# Distances held in memory at a time.
+BLOCK = 1 << 20
+# A grid of more cells than this was meant otherwise.
+MOST_CELLS = 2**31
+
+
+@runtime_checkable
+class Discretiser(Protocol):
+    """What turns observations into states; `Bins` and `Codebook` do, and so may anything of your own."""
+
+    @property
+    def n_states(self) -> int:
+        """How many states there are, numbered from 0."""
+        ...
+
+    def __call__(self, observations: ArrayLike, /) -> Ints:
+        """Return the states of observations, (N, D) to (N,)."""
+        ...
+
+
+class OutsideBinsError(InvalidData):
+    """Observations outside a grid that refuses them: which, and a sentence about the first."""
+
+    def __init__(self, wrong: Bools, dimension: int, low: float, high: float, value: float) -> None:
+        super().__init__(
+            f"'observations' must lie in [{low:g}, {high:g}] in dimension {dimension}, got {value!r} in "
+            f"observation {int(np.argmax(wrong))}. Use wider edges, or outside='clamp'."
+        )
+        self.wrong, self.dimension, self.low, self.high = wrong, dimension, low, high
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bins:
+    """A grid: one list of edges a dimension, and every cell a state, the last dimension counting fastest.
+
+    A value v is in bin i if edges[i] <= v < edges[i + 1]; the last bin holds its upper edge too.
+
+    Args:
+        edges: The edges of each dimension, ascending, one more than there are bins; the outermost may be
+            infinite.
+        outside: Whether values beyond the outermost edges `clamp` to the bin nearest or are refused.
+
+    Raises:
+        InvalidSetting: if edges do not ascend.
+
+    Example:
+        >>> grid = Bins([[0, 1, 2], [0, 10, 20, 30]])
+        >>> grid.n_states, grid([[0.5, 10.0], [7.0, -1.0]]).tolist()
+        (6, [1, 3])
+    """
+
+    edges: tuple[Floats, ...]
+    outside: str
+
+    def __init__(self, edges: Sequence[ArrayLike], *, outside: str = "clamp") -> None:
+        try:
+            arrays = tuple(np.array(each, dtype=np.float64) for each in edges)
+        except (TypeError, ValueError) as problem:
+            raise InvalidSetting(
+                f"'edges' must be one list of numbers a dimension, got {shown(edges)}."
+            ) from problem
+        if not arrays:
+            raise InvalidSetting("'edges' must describe one dimension at least, got none.")
+        for d, each in enumerate(arrays):
+            if each.ndim != 1 or len(each) < 2 or not (each[:-1] < each[1:]).all():
+                raise InvalidSetting(
+                    f"'edges' must be two ascending numbers or more in every dimension, got "
+                    f"{shown(each.tolist())} in dimension {d}."
+                )
+            each.setflags(write=False)
+        if math.prod(len(each) - 1 for each in arrays) > MOST_CELLS:
+            raise InvalidSetting(
+                f"'edges' must make no more than {MOST_CELLS} cells, got "
+                f"{math.prod(len(each) - 1 for each in arrays)}. Use a Codebook."
+            )
+        object.__setattr__(self, "edges", arrays)
+        object.__setattr__(self, "outside", check_choice("outside", outside, OUTSIDE))
+
+    @classmethod
+    def uniform(
+        cls, low: ArrayLike, high: ArrayLike, counts: Sequence[int], *, outside: str = "clamp"
+    ) -> Bins:
+        """Return a grid of bins of equal width, `counts[d]` of them from `low[d]` to `high[d]`.
+
+        Raises:
+            InvalidSetting: if there is no such grid.
+
+        Example:
+            >>> Bins.uniform([0], [1], [4]).edges[0].tolist()
+            [0.0, 0.25, 0.5, 0.75, 1.0]
+        """
+        try:
+            lows, highs = (np.asarray(bound, dtype=np.float64) for bound in (low, high))
+            numbers = [check_integer("counts", count, minimum=1) for count in counts]
+        except (TypeError, ValueError) as problem:
+            if isinstance(problem, CharyError):
+                raise
+            raise InvalidSetting(
+                f"'low', 'high' and 'counts' must hold one number a dimension, got {shown(low)}, "
+                f"{shown(high)} and {shown(counts)}."
+            ) from problem
+        if not lows.shape == highs.shape == (len(numbers),) or not np.isfinite([lows, highs]).all():
+            raise InvalidSetting(
+                f"'low', 'high' and 'counts' must hold one finite number a dimension, got {shown(low)}, "
+                f"{shown(high)} and {shown(counts)}."
+            )
+        if math.prod(numbers) > MOST_CELLS:
+            raise InvalidSetting(
+                f"'counts' must make no more than {MOST_CELLS} cells, got {math.prod(numbers)}. "
+                "Use a Codebook."
+            )
+        grid = zip(lows, highs, numbers, strict=True)
+        return cls([np.linspace(a, b, n + 1) for a, b, n in grid], outside=outside)
+
+    @property
+    def n_states(self) -> int:
+        """The number of cells."""
+        return math.prod(len(each) - 1 for each in self.edges)
+
+    def __call__(self, observations: ArrayLike, /) -> Ints:
+        """Return the cells of observations, (N, D) to (N,).
+
+        Raises:
+            InvalidData: if one is not finite, has another dimension, or lies outside and is refused.
+        """
+        points = _as_points(observations, len(self.edges))
+        cells = np.zeros(len(points), dtype=np.int64)
+        for d, edges in enumerate(self.edges):
+            values = points[:, d]
+            wrong = (values < edges[0]) | (values > edges[-1])
+            if self.outside == "refuse" and wrong.any():
+                raise OutsideBinsError(
+                    wrong, d, float(edges[0]), float(edges[-1]), float(values[np.argmax(wrong)])
+                )
+            found = np.searchsorted(edges, values, side="right") - 1
+            cells = cells * (len(edges) - 1) + np.clip(found, 0, len(edges) - 2)
+        return cells
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all there is to it as arrays, to be saved."""
+        named = {f"edges_{d}": each for d, each in enumerate(self.edges)}
+        return {"kind": np.array("bins"), "outside": np.array(self.outside), **named}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Bins:
+        """Return what `to_arrays` described.
+
+        Raises:
+            InvalidData: if it is something else.
+        """
+        try:
+            edges = [arrays[f"edges_{d}"] for d in range(len(arrays) - 2)]
+            return cls(edges, outside=str(arrays["outside"]))
+        except (KeyError, CharyError) as problem:
+            raise InvalidData(f"'arrays' must be those of Bins, got others: {problem}.") from problem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Codebook:
+    """Some typical observations; every observation is of the state of the nearest.
+
+    The distance is Euclidean after each dimension is divided by its `scale`. It is summed dimension by
+    dimension, so that an observation is of the same state alone as among a million; of centres equally near,
+    the first counts.
+
+    Args:
+        centres: The typical observations, (K, D), in the units of observations.
+        scale: What each dimension is divided by, (D,), > 0; 1 by default.
+
+    Raises:
+        InvalidSetting: if they are not finite, or no such arrays.
+
+    Example:
+        >>> Codebook([[0.0, 0.0], [1.0, 1.0]])([[0.2, 0.1], [0.9, 2.0]]).tolist()
+        [0, 1]
+    """
+
+    centres: Floats
+    scale: Floats
+
+    def __init__(self, centres: ArrayLike, *, scale: ArrayLike | None = None) -> None:
+        try:
+            points = np.array(centres, dtype=np.float64)
+            widths = np.ones(points.shape[-1:]) if scale is None else np.array(scale, dtype=np.float64)
+        except (TypeError, ValueError) as problem:
+            raise InvalidSetting(
+                f"'centres' must be numbers, shape (K, D), got {shown(centres)}."
+            ) from problem
+        if points.ndim != 2 or not points.size or not np.isfinite(points).all():
+            raise InvalidSetting(
+                f"'centres' must be finite numbers, shape (K, D), got {shown(centres)} of shape "
+                f"{points.shape}."
+            )
+        if widths.shape != points.shape[1:] or not (np.isfinite(widths) & (widths > 0)).all():
+            raise InvalidSetting(
+                f"'scale' must be one finite number > 0 a dimension, {points.shape[1]} of them, got "
+                f"{shown(scale)}."
+            )
+        for name, array in (("centres", points), ("scale", widths)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def fit(
+        cls,
+        observations: ArrayLike,
+        n_states: int,
+        *,
+        generator: np.random.Generator,
+        iterations: int = 100,
+        sample: int = 20_000,
+        standardise: bool = True,
+    ) -> Codebook:
+        """Return the codebook that k-means finds, begun by k-means++: the same generator, the same codebook.
+
+        Args:
+            observations: (N, D) observations.
+            n_states: The number K of states.
+            generator: Where the draws come from.
+            iterations: How often centres are moved at most; less once nothing changes.
+            sample: How many observations are used at most, drawn without replacement.
+            standardise: Whether dimensions are divided by their standard deviations.
+
+        Raises:
+            InvalidData: if observations are not finite, or fewer than K of them differ.
+        """
+        points = _as_points(observations, None)
+        K = check_integer("n_states", n_states, minimum=1)
+        check_integer("iterations", iterations, minimum=1)
+        check_integer("sample", sample, minimum=K, way_out="It must hold one observation a state.")
+        if not isinstance(generator, np.random.Generator):
+            raise InvalidSetting(
+                f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
+                "Use numpy.random.default_rng(seed)."
+            )
+        if len(points) > sample:
+            points = points[np.sort(generator.choice(len(points), sample, replace=False))]
+        scale = np.ones(points.shape[1])
+        if standardise and len(points):
+            with np.errstate(over="ignore", invalid="ignore"):
+                spread = points.std(axis=0)
+            # Dimensions that do not vary, or vary beyond what floats can say, are left as they are.
+            scale = np.where(np.isfinite(spread) & (spread > 1e-150), spread, 1.0)
+        points = points / scale
+        if len(np.unique(points, axis=0)) < K:
+            raise InvalidData(
+                f"'n_states' must not exceed the number of different observations, got {K} for "
+                f"{len(np.unique(points, axis=0))}. Ask for fewer states."
+            )
+        centres = _lloyd(points, _plus_plus(points, K, generator), iterations)
+        return cls(centres * scale, scale=scale)
+
+    @property
+    def n_states(self) -> int:
+        """The number of centres."""
+        return len(self.centres)
+
+    def __call__(self, observations: ArrayLike, /) -> Ints:
+        """Return the nearest centres of observations, (N, D) to (N,).
+
+        Raises:
+            InvalidData: if one is not finite or has another dimension.
+        """
+        points = _as_points(observations, len(self.scale))
+        return _nearest(points / self.scale, self.centres / self.scale)[0]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all there is to it as arrays, to be saved."""
+        return {"kind": np.array("codebook"), "centres": self.centres, "scale": self.scale}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Codebook:
+        """Return what `to_arrays` described.
+
+        Raises:
+            InvalidData: if it is something else.
+        """
+        try:
+            return cls(arrays["centres"], scale=arrays["scale"])
+        except (KeyError, CharyError) as problem:
+            raise InvalidData(f"'arrays' must be those of a Codebook, got others: {problem}.") from problem
+
+
+def discretiser_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Bins | Codebook:
+    """Return what `to_arrays` of either kind described.
+
+    Raises:
+        InvalidData: if it is something else.
+    """
+    kind = str(arrays.get("kind", "none"))
+    if kind == "bins":
+        return Bins.from_arrays(arrays)
+    if kind == "codebook":
+        return Codebook.from_arrays(arrays)
+    raise InvalidData(f"'kind' must be one of bins, codebook, got {kind!r}.")
+
+
+def save_discretiser(discretiser: Bins | Codebook, path: str | Path, *, overwrite: bool = False) -> None:
+    """Save a discretiser in the format of everything chary saves: arrays, no code.
+
+    Raises:
+        InvalidSetting: if it is of another class, the file is there already, or it cannot be written.
+    """
+    if not isinstance(discretiser, (Bins, Codebook)):
+        raise InvalidSetting(
+            f"'discretiser' must be Bins or a Codebook to be saved, got {type(discretiser).__name__}."
+        )
+    try:
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise InvalidSetting(
+                f"'path' must not be there already, got {str(target)!r}. "
+                "Choose another, or pass overwrite=True."
+            )
+        write_file(target, pack(KIND, discretiser.to_arrays(), {}))
+    except (OSError, TypeError, ValueError) as problem:
+        if isinstance(problem, CharyError):
+            raise
+        raise InvalidSetting(
+            f"'path' must be a file that can be written, got {str(path)!r}: {problem}."
+        ) from problem
+
+
+def load_discretiser(path: str | Path) -> Bins | Codebook:
+    """Load what `save_discretiser` wrote.
+
+    Raises:
+        InvalidData: if the file cannot be read, is truncated, of another kind or schema, or was changed.
+    """
+    # What a broken archive makes zipfile and NumPy raise, besides what `unpack` itself refuses.
+    broken = (
+        OSError,
+        ValueError,
+        RuntimeError,
+        MemoryError,
+        OverflowError,
+        AttributeError,
+        TypeError,
+        KeyError,
+        EOFError,
+        SyntaxError,
+        struct.error,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+    )
+    try:
+        _, arrays = unpack(KIND, Path(path).read_bytes())
+        return discretiser_from_arrays(arrays)
+    except broken as problem:
+        reason = " ".join(str(problem).split())[:160]
+        raise InvalidData(f"'path' must be a saved discretiser, got {str(path)!r}: {reason}") from problem
+
+
+def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Places) -> Ints:
+    """Return the states of observations, or name the rows that a discretiser refuses or gets wrong."""
+    if not isinstance(discretiser, Discretiser):
+        raise InvalidSetting(
+            f"'discretiser' must have n_states and be callable, got {type(discretiser).__name__}. "
+            "Use Bins or Codebook."
+        )
+    S = check_integer("n_states", discretiser.n_states, minimum=1)
+    try:
+        cells = np.asarray(discretiser(observed))
+    except OutsideBinsError as problem:
+        d = problem.dimension
+        places.refuse(
+            f"{name}_{d}",
+            f"lie in [{problem.low:g}, {problem.high:g}]",
+            problem.wrong,
+            lambda i: shown(observed[i, d]),
+            "Use wider edges, or outside='clamp'.",
+        )
+        raise
+    if cells.shape != (len(observed),) or cells.dtype.kind not in "iu":
+        raise InvalidData(
+            f"'discretiser' must return one whole number an observation, shape ({len(observed)},), got "
+            f"{cells.dtype} of shape {cells.shape}."
+        )
+    wrong = (cells < 0) | (cells >= S)
+    places.refuse("discretiser", f"return states 0..{S - 1}", wrong, lambda i: str(cells[i]))
+    return cells.astype(np.int64)
+
+
+def _as_points(observations: ArrayLike, dimensions: int | None) -> Floats:
+    try:
+        points = np.asarray(observations, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise InvalidData(
+            f"'observations' must be numbers, shape (N, D), got {shown(observations)}."
+        ) from problem
+    wanted = "D" if dimensions is None else dimensions
+    if points.ndim != 2 or points.shape[1] != (points.shape[1] if dimensions is None else dimensions):
+        raise InvalidData(f"'observations' must have shape (N, {wanted}), got {points.shape}.")
+    finite = np.isfinite(points).all(axis=1)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise InvalidData(
+            f"'observations' must be finite, got {shown(points[first].tolist())} in observation {first} and "
+            f"{int((~finite).sum()) - 1} more."
+        )
+    return points
+
+
+def _squares(points: Floats, centres: Floats) -> Floats:
+    """Return squared distances (N, K), summed in the same order however many points there are."""
+    total = np.zeros((len(points), len(centres)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for d in range(points.shape[1]):
+            gap = points[:, d, None] - centres[None, :, d]
+            total += gap * gap
+    return total
+
+
+def _nearest(points: Floats, centres: Floats) -> tuple[Ints, Floats]:
+    """Return the nearest centre of each point and the squared distance to it."""
+    cells = np.empty(len(points), dtype=np.int64)
+    squares = np.empty(len(points))
+    size = max(1, BLOCK // len(centres))
+    for begin in range(0, len(points), size):
+        span = slice(begin, begin + size)
+        block = _squares(points[span], centres)
+        cells[span] = block.argmin(axis=1)
+        squares[span] = block[np.arange(len(block)), cells[span]]
+    return cells, squares
+
+
+def _plus_plus(points: Floats, K: int, generator: np.random.Generator) -> Floats:
+    """Return K different points, each drawn with a chance that grows with the square of its distance."""
+    chosen = [int(generator.integers(len(points)))]
+    squares = _squares(points, points[chosen])[:, 0]
+    for _ in range(1, K):
+        heights = np.cumsum(squares)
+        drawn = int(np.searchsorted(heights, generator.random() * heights[-1], side="right"))
+        # Rounding may lead past the end, or to a point chosen before: the farthest is neither.
+        if drawn >= len(points) or squares[drawn] == 0:
+            drawn = int(np.argmax(squares))
+        chosen.append(drawn)
+        squares = np.minimum(squares, _squares(points, points[[drawn]])[:, 0])
+    return points[chosen]
+
+
+def _lloyd(points: Floats, centres: Floats, iterations: int) -> Floats:
+    """Move centres to the means of their cells until no point changes its cell."""
+    K = len(centres)
+    cells = np.full(len(points), -1)
+    for _ in range(iterations):
+        now, squares = _nearest(points, centres)
+        for k in np.flatnonzero(np.bincount(now, minlength=K) == 0):
+            # A cell that lost all its points takes the point that is worst served.
+            farthest = int(np.argmax(squares))
+            now[farthest], squares[farthest] = k, 0.0
+        if np.array_equal(now, cells):
+            break
+        cells = now
+        sizes = np.maximum(np.bincount(cells, minlength=K), 1)
+        sums = [np.bincount(cells, weights=points[:, d], minlength=K) for d in range(points.shape[1])]
+        centres = np.stack(sums, axis=1) / sizes[:, None]
+    return centres

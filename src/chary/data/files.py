@@ -1,0 +1,227 @@
+"""Logs as files: CSV by the standard library, Parquet by Polars; what is written is read back to the bit."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.data._columns import COLUMNS, WHOLE, Places, sorted_order
+from chary.data._csv import csv_header, csv_table
+from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
+from chary.data.discretise import Discretiser, cells_of
+from chary.data.logs import Log
+from chary.errors import InvalidData, InvalidSetting
+from chary.setting import Setting
+from chary.store import write_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["read_log", "read_observations", "write_log"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SUFFIXES = (".csv", ".parquet")
+KINDS = {name: "whole" for name in WHOLE} | {"reward": "real", "terminated": "truth"}
+
+
+def read_log(
+    path: str | Path,
+    *,
+    setting: Setting | None = None,
+    reward_range: tuple[float, float] | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    discretiser: Discretiser | None = None,
+    ignore_extra: bool = False,
+) -> Log:
+    """Read a log from a .csv or .parquet file with one row a transition, in any order.
+
+    The columns are `episode, t, state, action, reward, next_state, terminated`, in any order. Where
+    observations are continuous, `state_0, state_1, ...` and `next_state_0, ...` stand for `state` and
+    `next_state`; a discretiser turns them into states, and steps that terminated lead to state
+    `discretiser.n_states`, which nothing else is. Rows are counted as a spreadsheet shows them: the header of
+    a CSV file is row 1; a Parquet file has none, and its first row is row 1. A byte-order mark of UTF-8 at
+    the beginning is accepted, any other is not.
+
+    Args:
+        path: The file; `.csv` or `.parquet` says what it is. Parquet needs `pip install 'chary[report]'`.
+        setting: What the agent will be told, see `Log.checked`.
+        reward_range: The lowest and the highest reward there can be.
+        n_states: The number S of states.
+        n_actions: The number A of actions.
+        discretiser: What turns observations into states.
+        ignore_extra: Whether other columns may be there, and are left aside.
+
+    Raises:
+        InvalidData: naming the first row at fault and how many more there are.
+        InvalidSetting: if the file cannot be of use with these options.
+    """
+    table = _Table(_as_path(path))
+    dimensions = table.check_header(continuous=discretiser is not None, ignore_extra=ignore_extra)
+    if discretiser is None:
+        columns, places = table.read(KINDS)
+    else:
+        seen = {f"{name}_{d}": "real" for name in ("state", "next_state") for d in range(dimensions)}
+        columns, places = table.read(
+            {k: v for k, v in KINDS.items() if k not in ("state", "next_state")} | seen
+        )
+        for name in ("state", "next_state"):
+            observed = np.stack([columns.pop(f"{name}_{d}") for d in range(dimensions)], axis=1)
+            columns[name] = cells_of(discretiser, name, observed, places)
+        columns["next_state"] = np.where(columns["terminated"], discretiser.n_states, columns["next_state"])
+    log = Log(**columns, row=places.number, unit=places.unit)
+    return log.checked(setting=setting, reward_range=reward_range, n_states=n_states, n_actions=n_actions)
+
+
+def read_observations(path: str | Path) -> Floats:
+    """Return the observations of a file with columns `state_0, ...`, (N, D), to fit a discretiser to.
+
+    They are the observations acted upon, by episode and step, and then the last one of every episode; other
+    columns are left aside.
+
+    Raises:
+        InvalidData: naming the first row at fault and how many more there are.
+    """
+    table = _Table(_as_path(path))
+    dimensions = table.check_header(continuous=True, ignore_extra=True)
+    wanted = {"episode": "whole", "t": "whole"}
+    wanted |= {f"{name}_{d}": "real" for name in ("state", "next_state") for d in range(dimensions)}
+    columns, _ = table.read(wanted)
+    order = sorted_order(columns["episode"], columns["t"])
+    if order is not None:
+        columns = {name: column[order] for name, column in columns.items()}
+    last = np.append(columns["episode"][1:] != columns["episode"][:-1], True)
+    states = np.stack([columns[f"state_{d}"] for d in range(dimensions)], axis=1)
+    ends = np.stack([columns[f"next_state_{d}"][last] for d in range(dimensions)], axis=1)
+    return np.concatenate([states, ends])
+
+
+def write_log(log: Log, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a log as .csv or .parquet, the whole file or none.
+
+    Floats are written with as many digits as it takes to read them back exactly, booleans as 0 and 1 in CSV.
+
+    Raises:
+        InvalidSetting: if the file is there already, is of another kind, or cannot be written.
+    """
+    if not isinstance(log, Log):
+        raise InvalidSetting(
+            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
+        )
+    target = _as_path(path)
+    _check_suffix(target)
+    try:
+        if target.exists() and not overwrite:
+            raise InvalidSetting(
+                f"'path' must not be there already, got {str(target)!r}. "
+                "Choose another, or pass overwrite=True (--overwrite)."
+            )
+        parquet = target.suffix == ".parquet"
+        write_file(target, parquet_bytes(log.columns()) if parquet else _csv(log))
+    except OSError as problem:
+        raise InvalidSetting(
+            f"'path' must be a file that can be written, got {str(target)!r}: {problem.strerror or problem}."
+        ) from problem
+
+
+class _Table:
+    """A file of columns, whichever kind it is."""
+
+    def __init__(self, path: Path) -> None:
+        _check_suffix(path)
+        self._path = path
+        try:
+            self._content = path.read_bytes()
+        except OSError as problem:
+            raise InvalidData(
+                f"'path' must be a file that can be read, got {str(path)!r}: {problem.strerror or problem}."
+            ) from problem
+        self._frame: pl.DataFrame | None = None
+        if not self._content:
+            raise InvalidData(f"{str(path)!r} must hold one row at least, got an empty file.")
+        if path.suffix == ".parquet":
+            self._frame = parquet_frame(path, self._content)
+            self.header = self._frame.columns
+        else:
+            self.header = csv_header(path, self._content)
+
+    def check_header(self, *, continuous: bool, ignore_extra: bool) -> int:
+        """Raise InvalidData unless the columns are those of a log; return the number of dimensions."""
+        dimensions = sum(name.startswith("state_") and name[6:].isdecimal() for name in self.header)
+        if dimensions and "state" not in self.header and not continuous:
+            raise InvalidData(
+                f"{str(self._path)!r} must have a column 'state', or be read with a discretiser, got "
+                "'state_0' and none. Pass discretiser=Bins(...) or a Codebook (--discretiser FILE)."
+            )
+        if continuous and not dimensions:
+            raise InvalidData(
+                f"{str(self._path)!r} must have columns 'state_0', 'state_1', ... to be discretised, got "
+                f"{', '.join(map(repr, self.header[:9]))}. Leave the discretiser out."
+            )
+        wanted = list(COLUMNS)
+        if continuous:
+            wanted = [name for name in COLUMNS if name not in ("state", "next_state")]
+            wanted += [f"{name}_{d}" for name in ("state", "next_state") for d in range(dimensions)]
+        doubled = next((name for name in wanted if self.header.count(name) > 1), None)
+        if doubled is not None:
+            raise InvalidData(
+                f"{str(self._path)!r} must have every column once, got {doubled!r} twice in row 1."
+            )
+        extra = [name for name in self.header if name not in wanted]
+        for name in wanted:
+            if name not in self.header:
+                close = difflib.get_close_matches(name, extra, n=1)
+                hint = f" Is it the one called {close[0]!r}?" if close else ""
+                raise InvalidData(
+                    f"{str(self._path)!r} must have the columns {', '.join(wanted)}, got no {name!r}.{hint}"
+                )
+        if extra and not ignore_extra:
+            close = difflib.get_close_matches(extra[0], wanted, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise InvalidData(
+                f"{str(self._path)!r} must have the columns {', '.join(wanted)} alone, got {extra[0]!r} too."
+                f"{hint} Pass ignore_extra=True (--ignore-extra) to leave it aside."
+            )
+        return dimensions
+
+    def read(self, kinds: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Places]:
+        """Return columns by name, and the rows their entries come from."""
+        if self._frame is None:
+            columns, rows = csv_table(self._path, self._content, kinds)
+            return columns, Places(rows, "row")
+        places = Places(np.arange(1, self._frame.height + 1), "row")
+        if not self._frame.height:
+            raise InvalidData(f"{str(self._path)!r} must hold one row at least, got none.")
+        return {name: parquet_column(self._frame, name, kind, places) for name, kind in kinds.items()}, places
+
+
+def _as_path(path: str | Path) -> Path:
+    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
+        raise InvalidSetting(f"'path' must be the name of a file, got {path!r}.")
+    return Path(path)
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise InvalidSetting(f"'path' must end in {' or '.join(SUFFIXES)}, got {str(path)!r}.")
+
+
+def _csv(log: Log) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    # tolist: Python's own floats are written with as many digits as it takes to read them back exactly.
+    cells = [
+        (column.astype(np.int8) if column.dtype == bool else column).tolist()
+        for column in log.columns().values()
+    ]
+    writer.writerows(zip(*cells, strict=True))
+    return text.getvalue().encode()

@@ -1,0 +1,115 @@
+"""Minari datasets as logs: discrete observations as they are, continuous ones through a discretiser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.data._columns import Places
+from chary.data.discretise import Discretiser, cells_of
+from chary.data.logs import Log
+from chary.errors import InvalidData, InvalidSetting
+from chary.setting import Setting
+
+__all__ = ["read_minari"]
+
+
+def read_minari(
+    dataset: Any,
+    *,
+    setting: Setting | None = None,
+    reward_range: tuple[float, float] | None = None,
+    n_states: int | None = None,
+    n_actions: int | None = None,
+    discretiser: Discretiser | None = None,
+) -> Log:
+    """Read a log from a Minari dataset with discrete actions; needs `pip install 'chary[minari]'`.
+
+    Observations are whole numbers (a Discrete space), or vectors of numbers (a Box) with a discretiser; then
+    steps that terminated lead to state `discretiser.n_states`. Errors count transitions from 0 in the order
+    of the dataset. Nothing is downloaded.
+
+    Args:
+        dataset: The id of a dataset that lies on this machine, or a `minari.MinariDataset`.
+        setting: What the agent will be told, see `Log.checked`.
+        reward_range: The lowest and the highest reward there can be.
+        n_states: The number S of states.
+        n_actions: The number A of actions.
+        discretiser: What turns observations into states.
+
+    Raises:
+        InvalidData: if there is no such dataset, or its contents are no log.
+        InvalidSetting: if Minari is not installed.
+    """
+    found = _dataset(dataset)
+    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("episode", "t", "action", "reward")}
+    columns |= {"terminated": []}
+    observed: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    for k, episode in enumerate(found.iterate_episodes()):
+        steps = len(episode.rewards)
+        points = episode.observations
+        if not isinstance(points, np.ndarray) or not isinstance(episode.actions, np.ndarray):
+            raise InvalidData(
+                f"'dataset' must have observations and actions that are arrays, got "
+                f"{type(points).__name__} and {type(episode.actions).__name__} in episode {k}."
+            )
+        if len(points) != steps + 1 or len(episode.actions) != steps or len(episode.terminations) != steps:
+            raise InvalidData(
+                f"'dataset' must have one observation more than steps in every episode, got {len(points)} "
+                f"for {steps} in episode {k}."
+            )
+        columns["episode"].append(np.full(steps, int(episode.id)))
+        columns["t"].append(np.arange(steps))
+        columns["action"].append(episode.actions)
+        columns["reward"].append(episode.rewards)
+        columns["terminated"].append(episode.terminations)
+        observed.append((points[:-1], points[1:]))
+    if not observed:
+        raise InvalidData("'dataset' must hold one episode at least, got none.")
+    try:
+        joined = {name: np.concatenate(parts) for name, parts in columns.items()}
+        states = {
+            "state": np.concatenate([before for before, _ in observed]),
+            "next_state": np.concatenate([after for _, after in observed]),
+        }
+    except ValueError as problem:
+        raise InvalidData(f"'dataset' must have episodes of one shape, got others: {problem}.") from problem
+    places = Places(np.arange(len(joined["t"])), "transition")
+    if discretiser is not None:
+        for name, points in states.items():
+            flat = points.reshape(len(points), -1).astype(np.float64)
+            states[name] = cells_of(discretiser, name, flat, places)
+        ended = joined["terminated"].astype(bool)
+        states["next_state"] = np.where(ended, discretiser.n_states, states["next_state"])
+    elif states["state"].ndim != 1:
+        raise InvalidData(
+            f"'dataset' must have discrete observations, got {states['state'].dtype} of shape "
+            f"{states['state'].shape[1:]}. Pass discretiser=Bins(...) or a Codebook."
+        )
+    log = Log(**joined, **states, row=places.number, unit=places.unit)
+    return log.checked(setting=setting, reward_range=reward_range, n_states=n_states, n_actions=n_actions)
+
+
+def _dataset(dataset: Any) -> Any:
+    try:
+        import minari
+    except ImportError as problem:
+        raise InvalidSetting(
+            "'minari' must be installed to read its datasets, got none. Run: pip install 'chary[minari]'."
+        ) from problem
+    if isinstance(dataset, minari.MinariDataset):
+        return dataset
+    if not isinstance(dataset, str) or not dataset or "\0" in dataset:
+        raise InvalidData(
+            f"'dataset' must be a Minari dataset or its id, got {type(dataset).__name__} {dataset!r}."
+        )
+    try:
+        return minari.load_dataset(dataset)
+    except (OSError, ValueError, ImportError, KeyError) as problem:
+        reason = " ".join(str(problem).split())[:160]
+        raise InvalidData(
+            f"'dataset' must be a Minari dataset on this machine, got {dataset!r}: {reason} "
+            "Run: minari download ID."
+        ) from problem
