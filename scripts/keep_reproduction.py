@@ -10,10 +10,12 @@ import csv
 import json
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 from chary.runner.folder import SweepFolder
+from chary.store import DRAFT
 
 ROOT = Path(__file__).resolve().parent.parent
 REPRODUCTIONS = ROOT / "reproductions"
@@ -48,7 +50,7 @@ def summary(rows: list[dict[str, str]]) -> str:
         parts.append(
             table(
                 ["eta", "algorithm", "seeds", "regret (95 %)", "violations per 1,000 (95 %)",
-                 "runs with any", "largest z*", "exploring steps", "standing"],
+                 "runs with any", "largest z*", "signed deficit (95 %)", "exploring steps", "standing"],
                 [
                     [
                         f"{float(row['budget']):g}",
@@ -58,6 +60,7 @@ def summary(rows: list[dict[str, str]]) -> str:
                         interval(row, "violations_per_1000", 3),
                         row["runs_with_violations"],
                         f"{float(row['true_deficit_max']):.3g}",
+                        interval(row, "signed_deficit", 3),
                         f"{float(row['exploring_steps']):.0f}",
                         row["standing"],
                     ]
@@ -68,13 +71,68 @@ def summary(rows: list[dict[str, str]]) -> str:
     return "\n\n".join(parts)
 
 
-def main(where: Path) -> None:
-    """Copy what is small, and write the page that shows it."""
+def target_of(name: str, within: Path) -> Path:
+    """Return the folder of a reproduction; a name that leaves `within` is refused, and what others put there.
+
+    Raises:
+        SystemExit: in one sentence, before anything is written.
+    """
+    target = within / name
+    if not name or name.startswith(".") or target.resolve().parent != within.resolve() or target.is_symlink():
+        sys.exit(f"the experiment's name must be that of a folder within {within}, got {name!r}.")
+    kept = {"claims.json", "experiment.toml", "provenance.json", "README.md"}
+    for path in sorted(target.rglob("*")):
+        inside = path.relative_to(target).as_posix()
+        if path.is_dir() and not path.is_symlink() and inside in ("figures", "tables"):
+            continue
+        if inside in kept or (inside.startswith("figures/") and path.suffix == ".png"):
+            continue
+        if inside.startswith("tables/") and path.suffix == ".csv":
+            continue
+        sys.exit(f"{target} must hold a reproduction and nothing else, got {inside!r}. Move it away.")
+    return target
+
+
+def check_report(report: Path) -> None:
+    """Refuse a report of which a part is missing; the page is written last.
+
+    Raises:
+        SystemExit: in one sentence.
+    """
+    names = ("index.html", "claims.json", "experiment.toml", "tables/summary.csv", "tables/claims.csv")
+    missing = [name for name in names if not (report / name).is_file()]
+    if missing or not any((report / "figures").glob("*.png")):
+        missing = missing or ["figures/*.png"]
+        sys.exit(
+            f"{report} must hold a whole report, got none of {missing}. Run: chary report {report.parent}."
+        )
+
+
+def main(where: Path, within: Path = REPRODUCTIONS) -> Path:
+    """Build the folder beside the earlier one, and put it in its place when it is whole."""
     folder = SweepFolder(where)
-    experiment, report = folder.experiment(), where / "report"
-    target = REPRODUCTIONS / experiment.name
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
+    name, report = folder.experiment().name, where / "report"
+    target = target_of(name, within)
+    check_report(report)
+    within.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=within, prefix=DRAFT) as draft:
+        built, earlier = Path(draft) / "new", Path(draft) / "earlier"
+        built.mkdir()
+        fill(built, where, folder, report)
+        if target.exists():
+            target.rename(earlier)
+        try:
+            built.rename(target)
+        except OSError:
+            if earlier.exists():
+                earlier.rename(target)
+            raise
+    return target
+
+
+def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
+    """Copy what is small, and write the page that shows it."""
+    experiment = folder.experiment()
     shutil.copytree(report / "tables", target / "tables")
     (target / "figures").mkdir()
     for figure in sorted((report / "figures").glob("*.png")):
@@ -116,14 +174,16 @@ def main(where: Path) -> None:
         "## Figures",
         "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
         "## Numbers",
-        "Regret over all episodes, mean over seeds with its 95 % bootstrap interval; violations with their "
+        "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few seeds; "
+        "violations with their "
         "Clopper-Pearson interval over episodes.",
         summary(rows_of(report / "tables" / "summary.csv")),
     ]
     text = "\n\n".join(parts) + "\n"
     (target / "README.md").write_text(text, encoding="utf-8")
-    print(target / "README.md")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) != 2:
+        sys.exit("one sweep's folder must be given. Run: python scripts/keep_reproduction.py DIR.")
+    print(main(Path(sys.argv[1])) / "README.md")

@@ -6,7 +6,7 @@ import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -170,10 +170,14 @@ def _status(directory: Folder, as_json: Json = False) -> None:
 
 def _report(
     directory: Folder,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The report's folder; report in the sweep's by default.", metavar="DIR"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the report of a sweep: one page, its figures as PNG and PDF, its tables."""
-    page = _write_report(directory)
+    page = _write_report(directory, out)
     if as_json:
         from chary.store import as_json as json_line
 
@@ -314,7 +318,7 @@ def _require_report() -> None:
         )
 
 
-def _write_report(folder: Path) -> Any:
+def _write_report(folder: Path, out: Path | None = None) -> Path:
     from chary.report import write_report
 
-    return write_report(folder)
+    return write_report(folder, out)

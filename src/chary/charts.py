@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ DIGITS_OF_TICKS = (4, 6, 9, 16)
 # An axis that begins below this has ticks with exponents.
 SMALL = 1e-3
 BAR_GROUP = 0.8
+# Letters of a title that an inch has room for; longer ones go on in the next line.
+TITLE_LETTERS = 10.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,7 @@ class Chart:
         caption: How to read it.
         panels: From left to right, then down.
         share_y: Whether all panels have the same y.
+        across: How many panels stand side by side where there is room; nothing to let their number decide.
     """
 
     key: str
@@ -129,10 +133,13 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     share_y: bool = False
+    across: int | None = None
 
     @property
     def columns(self) -> int:
         """How many panels stand side by side where there is room."""
+        if self.across is not None:
+            return self.across
         return len(self.panels) if len(self.panels) <= 3 else 2
 
     @property
@@ -191,9 +198,11 @@ def draw_files(chart: Chart) -> dict[str, bytes]:
     rows = -(-len(chart.panels) // columns)
     legend_rows = -(-len(chart.labels) // 4)
     width = {1: 7.2, 2: 9.6}.get(columns, 11.4)
-    figure = Figure(figsize=(width, 0.6 + 2.75 * rows + 0.24 * legend_rows), dpi=150, layout="constrained")
+    title = textwrap.wrap(chart.title, int(TITLE_LETTERS * width))
+    height = 0.4 + 0.2 * len(title) + 2.75 * rows + 0.24 * legend_rows
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     canvas = FigureCanvasAgg(figure)
-    figure.suptitle(chart.title, fontsize=11.5, fontweight="bold", color=INK, x=0.01, ha="left")
+    figure.suptitle("\n".join(title), fontsize=11.5, fontweight="bold", color=INK, x=0.01, ha="left")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=chart.share_y).ravel()
     same_y = len({panel.y_label for panel in chart.panels}) == 1
     for i, panel in enumerate(chart.panels):

@@ -161,3 +161,20 @@ def test_matplotlib_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InvalidSetting, match="'matplotlib' must be installed"):
         draw_files(EVERYTHING)
+
+
+def test_a_chart_may_say_how_many_panels_stand_side_by_side() -> None:
+    six = Chart(key="k", title="T", caption="C", panels=(panel(line()),) * 6, across=3)
+    assert six.columns == 3
+    assert chart(*six.panels).columns == 2
+    layout = plotly_figure(six)["layout"]
+    assert layout["xaxis3"]["domain"][1] == 1
+    assert layout["xaxis4"]["domain"][0] == 0
+
+
+def test_a_long_title_goes_on_in_the_next_line() -> None:
+    def height(title: str) -> int:
+        png = draw_files(Chart(key="k", title=title, caption="C", panels=(panel(line()),)))["png"]
+        return int.from_bytes(png[20:24], "big")
+
+    assert height("why " * 60) > height("why")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from tests.tiny_sweep import play, tiny_experiment
+from tests.tiny_sweep import ETAS, play, tiny_experiment
 
+import chary.report as report_module
 from chary.errors import InvalidData, InvalidSetting
 from chary.report import write_report
 from chary.report.charts_of import charts_of, looks_of
@@ -33,7 +36,11 @@ from chary.report.measured import Measured, Place
 from chary.report.page import PAGE_LIMIT
 from chary.results import Estimate, Tables, load_tables
 from chary.runner.folder import SweepFolder
+from chary.runner.spec import Algorithm, Study, Variant
 from chary.runner.toml import parse_experiment
+from chary.store import DRAFT, write_file
+
+KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
 
 CHARTS = {
     "regret",
@@ -137,6 +144,8 @@ def test_small_tables_say_what_the_runs_say(page: Path, sweep: Path) -> None:
         )
         assert len(same) == int(row["seeds"]) == 2
         assert float(row["regret"]) == pytest.approx(same["regret"].mean())
+        assert float(row["signed_deficit"]) == pytest.approx(same["signed_deficit_mean"].mean())
+        assert float(row["signed_deficit_low"]) <= float(row["signed_deficit"])
         assert int(row["violations"]) == same["violations"].sum()
     differences = list(csv.DictReader(io.StringIO((page.parent / "tables" / "differences.csv").read_text())))
     ours = next(row for row in differences if (row["algorithm"], row["less"]) == ("ours", "paper's variant"))
@@ -166,6 +175,10 @@ def test_a_report_is_rebuilt_with_the_same_bytes(page: Path, sweep: Path) -> Non
 
     first = contents()
     (page.parent / "figures" / "gone.png").write_bytes(b"of an earlier report")
+    mark = page.parent / "report-files.json"
+    told = json.loads(mark.read_text())
+    assert set(told["files"]) == set(first) - {mark.name}
+    mark.write_text(json.dumps({**told, "files": [*told["files"], "figures/gone.png"]}))
     assert write_report(sweep) == page
     assert contents() == first
 
@@ -192,11 +205,71 @@ def test_a_sweep_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
-def test_files_of_others_are_not_touched(sweep: Path, tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidSetting, match="which holds other files"):
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "thesis.txt",
+        "figures/holiday.png",
+        "tables/accounts.csv",
+        "claims.json",
+        "index.html",
+        "experiment.toml",
+        "report-files.json",
+    ],
+)
+def test_files_of_others_are_not_touched(sweep: Path, tmp_path: Path, theirs: str) -> None:
+    (tmp_path / theirs).parent.mkdir(exist_ok=True)
+    (tmp_path / theirs).write_text("years of work")
+    with pytest.raises(InvalidSetting, match=f"which holds other files, such as '{theirs}'"):
         write_report(sweep, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / theirs]
+    assert (tmp_path / theirs).read_text() == "years of work"
+
+
+def test_a_file_put_into_a_report_stops_its_rebuilding(page: Path, sweep: Path) -> None:
+    before = page.read_bytes()
+    theirs = page.parent / "figures" / "notes.png"
+    theirs.write_bytes(b"of somebody")
+    try:
+        with pytest.raises(InvalidSetting, match=r"'figures/notes.png'"):
+            write_report(sweep)
+        assert theirs.read_bytes() == b"of somebody"
+        assert page.read_bytes() == before
+    finally:
+        theirs.unlink()
+
+
+def test_a_report_that_was_interrupted_is_finished(
+    page: Path, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "report"
+    written = 0
+
+    def interrupted(path: Path, content: bytes) -> None:
+        nonlocal written
+        written += 1
+        if written > 5:
+            (path.parent / f"{DRAFT}abc").write_bytes(b"half")
+            raise KeyboardInterrupt
+        write_file(path, content)
+
+    monkeypatch.setattr(report_module, "write_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(sweep, out)
+    assert not (out / "index.html").exists()
+    assert len(list(out.rglob("*.*"))) > 3
+    monkeypatch.undo()
+    assert write_report(sweep, out).read_bytes() == page.read_bytes()
+
+
+def test_a_mark_that_points_elsewhere_removes_nothing(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("kept")
+    out = tmp_path / "report"
+    out.mkdir()
+    listed = ["../precious.txt", "figures/../../precious.txt", str(tmp_path / "precious.txt")]
+    (out / "report-files.json").write_text(json.dumps({"made_by": "chary report", "files": listed}))
+    write_report(sweep, out)
+    assert (tmp_path / "precious.txt").read_text() == "kept"
 
 
 def test_a_damaged_run_is_named_and_nothing_is_written(tmp_path: Path) -> None:
@@ -245,25 +318,34 @@ FACTS = Facts(
 POINTS = np.arange(100, 10_001, 100)
 
 
-def synthetic(**runs: dict[float, dict[str, Any]]) -> Measured:
-    """Tables of made-up runs: by role, by budget, the power of N, and columns of `runs`; five seeds each."""
+def synthetic(seeds: int = 5, **runs: dict[float, dict[str, Any]]) -> Measured:
+    """Tables of made-up runs: by role, by budget, the power of N, and columns of `runs`.
+
+    A list stands for one number a seed; without a list of factors, regret differs a little by seed.
+    """
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for role, budgets in runs.items():
-        study = "chains" if "study" in next(iter(budgets.values())) else "main"
+        study = next(iter(budgets.values())).get("study", "main")
         for budget, given in budgets.items():
-            for seed in range(5):
+            for seed in range(seeds):
+
+                def of(name: str, otherwise: Any, given: dict[str, Any] = given, seed: int = seed) -> Any:
+                    value = given.get(name, otherwise)
+                    return value[seed] if isinstance(value, list) else value
+
                 keys = {
                     "study": study,
                     "variant": "" if study == "main" else "corridor",
                     "algorithm": role,
-                    "role": role,
+                    "role": role.split("_")[0],
                     "budget": budget,
                     "seed": seed,
                     "run": f"{role}{budget}{seed}",
                 }
-                regret = given.get("factor", 1.0) * (1 + 0.01 * seed) * POINTS ** given.get("power", 0.5)
-                early = given.get("early", regret[9] / 1000)
+                regret = of("factor", 1.0) * (1 + 0.01 * seed) * POINTS ** of("power", 0.5)
+                early = of("early", regret[9] / 1000)
+                left = of("unfinished", 0)
                 rows.append(
                     keys
                     | {
@@ -273,14 +355,17 @@ def synthetic(**runs: dict[float, dict[str, Any]]) -> Measured:
                         "regret_second_half": float(regret[-1] - regret[49]),
                         "regret_early_slope": float(early),
                         "regret_late_slope": float((regret[-1] - regret[-11]) / 1000),
-                        "violations": given.get("violations", 0),
-                        "violation_rate": given.get("violations", 0) / 10_000,
-                        "exploring_steps": given.get("steps", 100) + seed,
-                        "chains_finished": given.get("chains", 10),
-                        "chain_exhausted": 50,
-                        "chain_long_max": given.get("long", 3),
-                        "chains_within_missed_bound": given.get("within", 10),
-                        "chains_within_length_bound": given.get("within", 10),
+                        "violations": of("violations", 0),
+                        "violation_rate": of("violations", 0) / 10_000,
+                        "exploring_steps": of("steps", 100) + seed,
+                        "chains_finished": of("chains", 10),
+                        "chains_unfinished": left,
+                        "chains_unfinished_episodes": 700 * left,
+                        "chains_unfinished_oldest": 700 if left else None,
+                        "chain_exhausted": of("exhausted", 50),
+                        "chain_long_max": of("long", 3),
+                        "chains_within_missed_bound": of("within", 10),
+                        "chains_within_length_bound": of("within", 10),
                     }
                 )
                 for i, episode in enumerate(POINTS):
@@ -289,11 +374,13 @@ def synthetic(**runs: dict[float, dict[str, Any]]) -> Measured:
                         | {
                             "episode": int(episode),
                             "regret": float(regret[i]),
-                            "chain_episodes": float(given.get("lengths", (10.0, 2.0))[int(i >= 50)]),
+                            "chain_episodes": float(of("lengths", (10.0, 2.0))[int(i >= 50)]),
                             "chains_finished": 1,
+                            "chains_born": 1 + int(left > 0 and i == of("born", 99)),
                         }
                     )
-    return Measured(Tables(pl.DataFrame(rows), pl.DataFrame(curves)))
+    runs_table = pl.DataFrame(rows, schema_overrides={"chains_unfinished_oldest": pl.Int64})
+    return Measured(Tables(runs_table, pl.DataFrame(curves)))
 
 
 def answers(measured: Measured, facts: Facts = FACTS) -> dict[str, Claim]:
@@ -315,25 +402,7 @@ def test_a_sweep_that_is_as_the_paper_says_reproduces_it() -> None:
                 0.4: {"factor": 1.75, "early": 100.0},
             },
             ours=both(factor=0.5, steps=10_000),
-        )
-    )
-    for key in ("a1", "a2", "b1", "b2", "b3", "b4", "d1", "d2", "d3", "d4", "d6", "d7", "d8", "f1", "g1"):
-        assert found[key].verdict == REPRODUCED, found[key].answer
-    # √N is not linear at the start, the lemma's bound is beyond all episodes, and no chains were off.
-    assert found["c1"].verdict == NOT_REPRODUCED
-    assert found["d5"].verdict == NOT_COMPARABLE
-    assert found["e1"].verdict == NOT_MEASURED
-    assert found["d8"].numbers[0]["slope"] == pytest.approx(-1.0)
-    assert found["g1"].numbers[0]["algorithm"] == "ours"
-
-
-def test_a_sweep_that_is_not_as_the_paper_says_does_not() -> None:
-    found = answers(
-        synthetic(
-            unconstrained=both(power=0.3),
-            conservative=both(),
-            paper=both(power=1.0, violations=400, long=5, within=8, lengths=(5.0, 5.0)),
-            ours=both(power=1.0, steps=50, violations=20),
+            chosen=both(factor=0.5, steps=10_000),
         )
     )
     for key in (
@@ -343,7 +412,6 @@ def test_a_sweep_that_is_not_as_the_paper_says_does_not() -> None:
         "b2",
         "b3",
         "b4",
-        "c1",
         "d1",
         "d2",
         "d3",
@@ -352,8 +420,31 @@ def test_a_sweep_that_is_not_as_the_paper_says_does_not() -> None:
         "d7",
         "d8",
         "f1",
+        "f2",
         "g1",
     ):
+        assert found[key].verdict == REPRODUCED, found[key].answer
+    # √N is not linear at the start, the lemma's bound is beyond all episodes, and no chains were off.
+    assert found["c1"].verdict == NOT_REPRODUCED
+    assert found["d5"].verdict == NOT_COMPARABLE
+    assert found["e1"].verdict == NOT_MEASURED
+    assert found["d8"].numbers[0]["slope"] == pytest.approx(-1.0)
+    assert all("5 seeds" in finding.words for claim in found.values() for finding in claim.findings)
+
+
+def test_a_sweep_that_is_not_as_the_paper_says_does_not() -> None:
+    paper = {"power": 1.0, "violations": 400, "long": 5, "within": 8, "lengths": (5.0, 5.0)}
+    found = answers(
+        synthetic(
+            unconstrained=both(power=0.3),
+            conservative=both(),
+            paper={0.1: paper, 0.4: {**paper, "factor": 2.0}},
+            ours=both(power=1.0, steps=50, violations=20),
+            chosen=both(power=1.0, steps=50, violations=20),
+        )
+    )
+    keys = "a1 a2 b1 b2 b3 c1 d1 d2 d3 d4 d6 d7 d8 f1 f2 g1"
+    for key in keys.split():
         assert found[key].verdict == NOT_REPRODUCED, found[key].answer
     assert "UCBVI broke no budget" in found["b2"].answer
 
@@ -363,6 +454,145 @@ def test_one_budget_against_it_is_enough() -> None:
     claim = answers(synthetic(paper=paper))["b1"]
     assert [finding.fits for finding in claim.findings] == [True, False]
     assert claim.verdict == NOT_REPRODUCED
+
+
+def test_few_seeds_give_no_verdict() -> None:
+    runs = {
+        "unconstrained": {0.1: {"violations": 2000}, 0.4: {"violations": 500}},
+        "conservative": both(violations=300),
+        "paper": {0.1: {"factor": 4.0}, 0.4: {"factor": 1.75}},
+        "ours": both(factor=0.5, steps=10_000),
+        "chosen": both(factor=0.5, steps=10_000),
+    }
+    for claim in answers(synthetic(seeds=4, **runs)).values():
+        assert claim.verdict in (NOT_COMPARABLE, NOT_MEASURED), claim.key
+        assert all("4 seeds (too few seeds to decide)" in finding.words for finding in claim.findings)
+
+
+@pytest.mark.parametrize("key", ["a1", "d6", "d7", "f1", "g1"])
+def test_an_interval_that_holds_the_threshold_decides_nothing(key: str) -> None:
+    # By the mean alone each of these would fit, or not: but one seed of five makes it.
+    powers = [0.4, 0.4, 0.4, 0.4, 0.85]
+    found = answers(
+        synthetic(
+            unconstrained=both(),
+            paper={0.1: {"power": powers}, 0.4: {"power": powers, "factor": 1.1}},
+            ours=both(steps=10_000, power=[0.41, 0.39, 0.41, 0.39, 0.85]),
+            chosen=both(power=[0.5, 0.4, 0.55, 0.5, 0.45]),
+        )
+    )
+    assert found[key].verdict == NOT_COMPARABLE, found[key].answer
+    assert "undecided" in found[key].answer
+
+
+def test_violations_in_one_seed_alone_are_no_proof() -> None:
+    # 30 of 50,000 episodes: Clopper-Pearson's interval over episodes is far from 0, that over seeds is not.
+    found = answers(
+        synthetic(
+            unconstrained={0.1: {"violations": [30, 0, 0, 0, 0]}, 0.4: {"violations": 0}},
+            paper=both(),
+        )
+    )
+    for key in ("b2", "b4"):
+        assert found[key].verdict == NOT_COMPARABLE
+        assert "the interval holds 0" in found[key].answer
+    # Nobody broke the larger budget.
+    assert found["b2"].findings[1].words.endswith("(nobody broke it: nothing to compare)")
+
+
+def test_where_nobody_breaks_anything_there_is_nothing_to_compare() -> None:
+    found = answers(synthetic(unconstrained=both(), conservative=both(), paper=both()))
+    for key in ("b2", "b3", "b4"):
+        assert found[key].verdict == NOT_COMPARABLE
+        assert "nobody broke it" in found[key].answer
+    assert "cannot be wrong" in found["b4"].rule
+
+
+def test_no_violation_among_few_episodes_is_not_almost_never() -> None:
+    # Over seeds the interval has no width; 0 of 250 episodes may still be one in 70.
+    measured = synthetic(paper=both())
+    few = measured.tables.runs.with_columns(pl.lit(50).alias("episodes"))
+    claim = answers(Measured(Tables(few, measured.tables.curves)))["b1"]
+    assert claim.verdict == NOT_COMPARABLE
+
+
+def test_unfinished_chains_are_told_and_may_turn_a_verdict() -> None:
+    sure = answers(synthetic(paper=both(chains=100, within=100, unfinished=1)))
+    for key in ("d2", "d3", "d4"):
+        assert sure[key].verdict == REPRODUCED
+    for key in ("d1", "d2", "d3", "d4", "d5"):
+        assert "5 chains unfinished, the oldest for 700 episodes" in sure[key].answer
+    assert "lower bounds" in sure["d5"].answer
+    # All ten finished ones keep the bounds; with two more that may not, it is 83 %.
+    unsure = answers(synthetic(paper=both(unfinished=2)))
+    for key in ("d3", "d4"):
+        assert unsure[key].verdict == NOT_COMPARABLE
+        assert "not finished could turn it" in unsure[key].answer
+    # Born at the beginning of the last fifth and not finished since: no longer 2 episodes in the mean.
+    late = answers(synthetic(paper=both(unfinished=1, born=80)))["d1"]
+    assert late.verdict == NOT_COMPARABLE
+    assert "could turn it" in late.answer
+
+
+def test_unfinished_chains_may_have_exhausted_the_budget_too() -> None:
+    facts = Facts(
+        horizon=1, states=1, actions=1, delta=0.1, span=1.0, diameter="holds", diameter_says="It holds."
+    )
+    # The bound is 24 sqrt(log(5 * 10,000 / 0.1) * 10,000) / 20 = 435.
+    for given, verdict in (
+        ({"exhausted": 400}, REPRODUCED),
+        ({"exhausted": 400, "unfinished": 1}, NOT_COMPARABLE),
+        ({"exhausted": 500, "unfinished": 1}, NOT_REPRODUCED),
+    ):
+        claim = answers(synthetic(paper={20.0: given}), facts)["d5"]
+        assert claim.verdict == verdict, claim.answer
+
+
+def test_results_that_are_the_same_at_all_budgets_say_nothing_about_budgets() -> None:
+    found = answers(synthetic(unconstrained=both(), paper=both(factor=2.0)))
+    for key in ("a2", "d8"):
+        assert found[key].verdict == NOT_COMPARABLE
+        assert "the same at" in found[key].answer
+    told = "“paper” are the same, number for number, at η = 0.1 and 0.4 in all 5 seeds"
+    assert told in found["a2"].answer
+    assert told in found["d8"].answer
+    for key in ("a1", "b1", "c1", "d1", "d6", "d7"):
+        assert "the same results at η = 0.1 and 0.4 in all 5 seeds" in found[key].answer
+    # UCBVI's are the same runs, which is no finding.
+    assert "“unconstrained” are the same" not in str(found)
+    mostly = {0.1: {"factor": [2.0] * 5}, 0.4: {"factor": [2.0, 2.0, 2.0, 2.0, 1.9]}}
+    found = answers(synthetic(unconstrained=both(), paper=mostly))
+    assert "η = 0.1 and 0.4 in at least 4 of 5 seeds" in found["d8"].answer
+    assert found["d8"].verdict == NOT_COMPARABLE
+
+
+def test_only_settings_chosen_elsewhere_are_judged() -> None:
+    ours = synthetic(unconstrained=both(), ours=both(factor=0.5))
+    claim = answers(ours)["g1"]
+    assert claim.verdict == NOT_MEASURED
+    assert "Described only" in claim.answer
+    assert "ours at η = 0.1 and 0.4" in claim.answer
+    study = {"study": "chosen"}
+    facts = Facts(
+        horizon=20,
+        states=6,
+        actions=6,
+        delta=0.1,
+        span=1.0,
+        diameter="holds",
+        diameter_says="It holds.",
+        questions={"chosen": "Does what was chosen on seeds 1000 to 1003 hold?"},
+    )
+    measured = synthetic(
+        unconstrained=both(factor=0.1),
+        unconstrained_there={0.1: study},
+        chosen={0.1: {**study, "factor": 0.5}},
+    )
+    claim = answers(measured, facts)["g1"]
+    # Against UCBVI of the same study, not against that of the main one, which is better.
+    assert claim.verdict == REPRODUCED, claim.answer
+    assert "seeds 0 to 4" in claim.answer
+    assert "chosen on seeds 1000 to 1003" in claim.answer
 
 
 def test_a_rate_is_not_compared_with_one_that_has_not_begun_to_fall() -> None:
@@ -392,8 +622,8 @@ def test_lemmas_that_assume_what_is_not_so_are_not_comparable() -> None:
 
 
 def test_chains_off_are_compared_with_chains() -> None:
-    linear = {0.4: {"power": 1.0, "study": True}}
-    root = {0.4: {"power": 0.5, "study": True}}
+    linear = {0.4: {"power": 1.0, "study": "chains"}}
+    root = {0.4: {"power": 0.5, "study": "chains"}}
     assert answers(synthetic(naive=linear, ours=root))["e1"].verdict == REPRODUCED
     assert answers(synthetic(naive=root, ours=root))["e1"].verdict == NOT_REPRODUCED
 
@@ -419,3 +649,101 @@ def test_numbers_are_said_with_their_intervals() -> None:
     assert say(Estimate(1234.5, 1000.0, 2000.0)) == "1,234 (1,000 to 2,000)"
     assert say(Estimate(1e-14, -1e-15, 0.5)) == "0 (0 to 0.5)"
     assert say(Estimate(float("nan"), 0.0, 0.0)) == "unknown"
+
+
+def test_intervals_of_two_seeds_do_not_hide_the_means(sweep: Path) -> None:
+    charts = {chart.key: chart for chart in charts_of(tiny_experiment(), Measured(load_tables(sweep)))}
+    panels = charts["regret"].panels
+    largest = max(value for panel in panels for series in panel.series for value in series.y)
+    assert {panel.y_top for panel in panels} == {2 * largest}
+    assert "cut at the edge" in charts["regret"].caption
+    for panel in charts["scaling"].panels:
+        for series in panel.series:
+            assert all(low >= y / 10 for low, y in zip(series.low, series.y, strict=False))
+
+
+def test_studies_show_every_budget_that_they_share(tmp_path: Path) -> None:
+    experiment = tiny_experiment(episodes=30)
+    studies = tuple(
+        replace(study, variants=tuple(Variant(label=each.label, changes={**each.changes, "etas": ETAS})
+                                      for each in study.variants))
+        for study in experiment.studies
+    )  # fmt: skip
+    experiment = replace(experiment, studies=studies)
+    play(SweepFolder(tmp_path), experiment)
+    charts = {chart.key: chart for chart in charts_of(experiment, Measured(load_tables(tmp_path)))}
+    for key in ("study-scale", "study-prior"):
+        assert [panel.title for panel in charts[key].panels] == [
+            f"η = {eta:g}: {what}"
+            for eta in ETAS
+            for what in ("regret", "violations per 1,000 episodes", "exploring steps")
+        ]
+        assert charts[key].columns == 3
+
+
+def test_a_chosen_setting_is_judged_on_the_page(tmp_path: Path) -> None:
+    chosen = Algorithm(label="chosen one", agent="chary", role="chosen")
+    ours = Algorithm(label="ours", agent="chary", role="ours")
+    study = Study(
+        name="chosen",
+        question="Chosen on seeds 1000 to 1003, judged here.",
+        algorithms=(Algorithm(label="UCBVI", agent="ucbvi", role="unconstrained"), chosen),
+        variants=(Variant(label="as chosen", changes={"etas": (0.4,)}),),
+    )
+    experiment = replace(tiny_experiment(seeds=5, episodes=30), algorithms=(ours,), studies=(study,))
+    play(SweepFolder(tmp_path), experiment, study="chosen")
+    page = write_report(tmp_path)
+    claims = json.loads((page.parent / "claims.json").read_text(encoding="utf-8"))["claims"]
+    found = next(claim for claim in claims if claim["key"] == "g1")
+    assert found["verdict"] != NOT_MEASURED
+    assert "Study “chosen”: Chosen on seeds 1000 to 1003, judged here." in found["answer"]
+    assert "chosen on other seeds" in own_part(page)
+    # It looks like one of ours, and not like the first.
+    looks = looks_of(experiment)
+    assert looks["chosen one"] != looks["ours"]
+
+
+def keeper() -> Any:
+    spec = importlib.util.spec_from_file_location("keep_reproduction", KEEPER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_reproduction_is_kept_and_replaced_as_a_whole(page: Path, sweep: Path, tmp_path: Path) -> None:
+    assert page.is_file()
+    within = tmp_path / "reproductions"
+    target = keeper().main(sweep, within)
+    first = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    assert {path.name for path in target.iterdir()} == {
+        "README.md", "claims.json", "experiment.toml", "figures", "provenance.json", "tables"
+    }  # fmt: skip
+    (target / "figures" / "gone.png").write_bytes(b"of an earlier report")
+    assert keeper().main(sweep, within) == target
+    assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == first
+    assert [path.name for path in within.iterdir()] == ["tiny"]
+
+
+def test_a_reproduction_is_not_touched_where_there_is_no_report(tmp_path: Path) -> None:
+    play(SweepFolder(tmp_path / "sweep"), tiny_experiment(episodes=30), study="chains")
+    earlier = tmp_path / "reproductions" / "tiny" / "README.md"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("of last year")
+    with pytest.raises(SystemExit, match="must hold a whole report"):
+        keeper().main(tmp_path / "sweep", tmp_path / "reproductions")
+    assert earlier.read_text() == "of last year"
+
+
+@pytest.mark.parametrize("name", ["", "..", "../elsewhere", "a/b", ".hidden", "/tmp"])
+def test_a_reproduction_stays_within_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SystemExit, match="must be that of a folder within"):
+        keeper().target_of(name, tmp_path)
+
+
+def test_a_reproduction_does_not_replace_files_of_others(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "thesis.txt").write_text("years of work")
+    with pytest.raises(SystemExit, match=r"thesis\.txt"):
+        keeper().target_of("tiny", tmp_path)

@@ -1,16 +1,18 @@
-"""Clopper-Pearson intervals by their definition and against closed forms."""
+"""Clopper-Pearson intervals by their definition and against closed forms; intervals against thresholds."""
 
 from __future__ import annotations
 
 import json
+import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
 from chary.errors import InvalidSetting
-from chary.statistics import binomial_report, clopper_pearson
+from chary.statistics import Band, Estimate, binomial_report, clopper_pearson, small_sample_factor
 
 
 def test_no_failure_has_the_closed_form_upper_end() -> None:
@@ -77,3 +79,40 @@ def test_verdict_compares_the_whole_interval(failures: int, delta: float, verdic
 def test_delta_must_be_a_proper_probability(delta: float) -> None:
     with pytest.raises(InvalidSetting, match="'delta'"):
         binomial_report(0, 10, delta)
+
+
+def test_the_factor_for_few_seeds_is_that_of_students_interval() -> None:
+    # t tables: 4.302653 for 2 degrees of freedom, 2.093024 for 19; z = 1.959964.
+    assert small_sample_factor(3) == pytest.approx(math.sqrt(3 / 2) * 4.302653 / 1.959964, rel=1e-6)
+    assert small_sample_factor(20) == pytest.approx(math.sqrt(20 / 19) * 2.093024 / 1.959964, rel=1e-6)
+    assert small_sample_factor(100_000) == pytest.approx(1.0, abs=1e-4)
+    with pytest.raises(InvalidSetting, match="'seeds'"):
+        small_sample_factor(1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "at_most", "above", "below"),
+    [
+        ((0.0, 1.0), None, None, None),
+        ((-2.0, 0.4), True, False, True),
+        ((0.6, 3.0), False, True, False),
+        # An interval that ends at the threshold is at most it, and not below it.
+        ((0.2, 0.5), True, False, None),
+        ((0.5, 0.9), None, None, False),
+        ((0.5, 0.5), True, False, False),
+        ((math.nan, math.nan), None, None, None),
+        ((0.6, math.inf), False, True, False),
+    ],
+)
+def test_an_interval_that_holds_the_threshold_cannot_tell(
+    ends: tuple[float, float], at_most: bool | None, above: bool | None, below: bool | None
+) -> None:
+    estimate = Estimate(0.5, *ends)
+    assert (estimate.at_most(0.5), estimate.above(0.5), estimate.below(0.5)) == (at_most, above, below)
+    assert Estimate(math.nan, 0.0, 0.1).at_most(0.5) is None
+
+
+def test_a_band_may_be_cut_where_nothing_can_be() -> None:
+    band = Band(np.array([1.0, 2.0]), np.array([-1.0, np.nan]), np.array([3.0, np.nan])).at_least(0.0)
+    assert (band.low[0], band.high[0], band.mean.tolist()) == (0.0, 3.0, [1.0, 2.0])
+    assert np.isnan(band.low[1])

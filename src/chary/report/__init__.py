@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,9 @@ __all__ = ["REPORT_FOLDER", "write_report"]
 
 REPORT_FOLDER = "report"
 
-# What a folder must hold for chary to take it for a report of its own, and rebuild it.
-MARK = "claims.json"
+# The file that says which files of a folder a report has written. A folder is rebuilt if it holds no others.
+MARK = "report-files.json"
+MADE_BY = "chary report"
 
 # Where checking the assumptions at one budget takes longer, one budget must do.
 ASSUMPTION_SECONDS = 10.0
@@ -31,15 +34,15 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
 
     Beside the page lie its figures as PNG and PDF, small tables as CSV, the claims as JSON and the experiment
     as TOML; the whole tables go to the sweep's folder `tables`, as Parquet. A report that is there already is
-    rebuilt; files of others are not touched.
+    rebuilt: report-files.json lists its files, and no others are ever replaced or removed.
 
     Args:
         where: The sweep's folder.
         out: The report's folder; by default `report` in the sweep's.
 
     Raises:
-        InvalidSetting: if there is no sweep, none of its runs is finished, `out` holds other files, the disk
-            refuses, or a library is not installed.
+        InvalidSetting: if there is no sweep, none of its runs is finished, `out` holds files that no report
+            wrote, the disk refuses, or a library is not installed.
         InvalidData: if a run is not what it was when it was written.
     """
     from chary.charts import draw_files
@@ -63,7 +66,7 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
             "Start the sweep again to play them."
         )
     target = Path(where) / REPORT_FOLDER if out is None else Path(out)
-    _check_target(target)
+    earlier = _check_target(target)
     tables = load_tables(where)
     measured = Measured(tables)
     mdp = experiment.plan()[0].spec.make()[0]
@@ -76,6 +79,7 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         span=mdp.scale.span,
         diameter=assumptions[0].diameter.status,
         diameter_says=assumptions[0].diameter.describe(),
+        questions={study.name: study.question for study in experiment.studies},
     )
     claims = answer_claims(measured, facts)
     charts = charts_of(experiment, measured)
@@ -99,12 +103,14 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         "tables/claims.csv": csv_bytes(claim_rows(claims)),
         "tables/differences.csv": csv_bytes(differences),
         "experiment.toml": experiment.to_toml().encode(),
-        MARK: (json.dumps(json.loads(_claims_json(claims)), indent=1, ensure_ascii=False) + "\n").encode(),
+        "claims.json": (
+            json.dumps(json.loads(_claims_json(claims)), indent=1, ensure_ascii=False) + "\n"
+        ).encode(),
         # The page last: where it is, the rest is too.
         "index.html": page_bytes(page, script),
     }
     write_tables(where, tables)
-    _rebuild(target, files)
+    _rebuild(target, files, earlier)
     return target / "index.html"
 
 
@@ -125,35 +131,59 @@ def _assumptions(mdp: FiniteMDP, experiment: Experiment) -> list[AssumptionRepor
     return reports[::-1]
 
 
-def _check_target(target: Path) -> None:
-    """Refuse a folder that holds something else: only a report is rebuilt."""
-    if target.exists() and not (
-        target.is_dir() and ((target / MARK).is_file() or _is_begun(target) or not any(target.iterdir()))
-    ):
+def _check_target(target: Path) -> tuple[str, ...]:
+    """Return the files of an earlier report in this folder, or refuse one that holds anything else."""
+    if not target.exists():
+        return ()
+    listed = _listed(target)
+    strange = sorted(
+        name
+        for path in ([target] if not target.is_dir() else target.rglob("*"))
+        # What is empty holds nothing of anybody's, and drafts are what a killed report left.
+        if (path.is_symlink() or not path.is_dir()) and not path.name.startswith(DRAFT)
+        if (name := path.relative_to(target).as_posix()) not in listed
+    )
+    if strange:
         raise InvalidSetting(
-            f"'out' must be a report or a new folder, got {str(target)!r}, which holds other files. "
-            "Choose another folder."
+            f"'out' must be a report or a new folder, got {str(target)!r}, which holds other files, such as "
+            f"{strange[0]!r}. Choose another folder, or move them away."
         )
+    return listed
 
 
-def _is_begun(target: Path) -> bool:
-    """Whether the folder holds nothing but parts of a report, as where writing one was interrupted."""
-    parts = {"figures", "tables", "experiment.toml", "index.html"}
-    return all(each.name in parts or each.name.startswith(DRAFT) for each in target.iterdir())
+def _listed(target: Path) -> tuple[str, ...]:
+    """Return the files that the mark of an earlier report lists, the mark included; none without a mark."""
+    try:
+        told = json.loads((target / MARK).read_text(encoding="utf-8"))
+        names = [str(name) for name in told["files"]] if told["made_by"] == MADE_BY else []
+    except (OSError, ValueError, TypeError, KeyError):
+        return ()
+    # A name that leaves the folder is none that a report has written.
+    return (MARK, *(name for name in names if re.fullmatch(r"(?:(?:figures|tables)/)?[\w-][\w.-]*", name)))
 
 
-def _rebuild(target: Path, files: dict[str, bytes]) -> None:
-    """Write the files of a report, and remove figures and tables of an earlier one that it lacks."""
+def _mark(names: Iterable[str]) -> bytes:
+    told = {"made_by": MADE_BY, "files": sorted(set(names) - {MARK})}
+    return (json.dumps(told, indent=1) + "\n").encode()
+
+
+def _rebuild(target: Path, files: dict[str, bytes], earlier: tuple[str, ...]) -> None:
+    """Write the files of a report, and remove those of an earlier one that it lacks.
+
+    The mark comes first and lists what is there and what will be: whenever writing is interrupted, every file
+    of ours is listed, and nothing else is ever removed.
+    """
     try:
         for name in ("figures", "tables"):
             (target / name).mkdir(parents=True, exist_ok=True)
-        (target / "index.html").unlink(missing_ok=True)
+        write_file(target / MARK, _mark((*earlier, *files)))
+        if "index.html" in earlier:
+            (target / "index.html").unlink(missing_ok=True)
         for name, content in files.items():
             write_file(target / name, content)
-        for name in ("figures", "tables"):
-            for each in (target / name).iterdir():
-                if f"{name}/{each.name}" not in files and each.suffix in (".png", ".pdf", ".csv"):
-                    each.unlink()
+        for name in set(earlier) - set(files) - {MARK}:
+            (target / name).unlink(missing_ok=True)
+        write_file(target / MARK, _mark(files))
     except OSError as problem:
         raise InvalidSetting(
             f"'out' must be a folder that can be written to, got {str(target)!r}: "

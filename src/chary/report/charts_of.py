@@ -52,11 +52,24 @@ FAILURES = {
     "bonus_failures": ("bonus", PALETTE["orange"]),
     "charge_failures": ("charge", PALETTE["vermillion"]),
 }
+# What studies compare: in words, the column of `runs`, and what it is multiplied by.
+MEASURES = (
+    ("Regret", "regret", 1.0),
+    ("Violations per 1,000 episodes", "violation_rate", 1000.0),
+    ("Exploring steps", "exploring_steps", 1.0),
+)
+# How many budgets a study's chart may have before it can no longer be read.
+MOST_BUDGETS = 4
 # Ratios of cumulative regrets say little before this share of the run.
 SETTLED = 0.05
 # How far above the largest mean ratio its panel reaches; bands of few seeds reach anywhere.
 HEADROOM = 1.4
 SPARSE = 30
+# Intervals of two or three seeds reach anywhere: an axis ends at this many times the largest mean, and a
+# logarithmic one a power of ten from it.
+REACH, DECADE = 2.0, 10.0
+# Charts whose intervals are no means over seeds.
+UNREINED = ("coverage", "runtime", "ratio")
 
 
 class Look(NamedTuple):
@@ -73,9 +86,10 @@ def looks_of(experiment: Experiment) -> dict[str, Look]:
     studies = [study.algorithms for study in experiment.studies]
     for algorithm in (each for several in (experiment.algorithms, *studies) for each in several):
         if algorithm.label not in looks:
-            choices = LOOKS[algorithm.role]
-            colour, dash = choices[taken.get(algorithm.role, 0) % len(choices)]
-            taken[algorithm.role] = taken.get(algorithm.role, 0) + 1
+            role = "ours" if algorithm.role == "chosen" else algorithm.role
+            choices = LOOKS[role]
+            colour, dash = choices[taken.get(role, 0) % len(choices)]
+            taken[role] = taken.get(role, 0) + 1
             looks[algorithm.label] = Look(PALETTE[colour], dash)
     return looks
 
@@ -97,9 +111,10 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
         maker.coverage(),
     ]
     for study in experiment.studies:
-        charts += maker.study(study.name, study.question)
+        charts += maker.study(study.name, study.question.rstrip("."))
     charts.append(maker.runtime())
-    return [chart for chart in charts if chart is not None and any(panel.series for panel in chart.panels)]
+    drawn = [chart for chart in charts if chart is not None and any(panel.series for panel in chart.panels)]
+    return [chart if chart.key in UNREINED else _reined(chart) for chart in drawn]
 
 
 class _Maker:
@@ -299,7 +314,7 @@ class _Maker:
             series = []
             theirs = self.measured.curves(other, "regret")
             row = {seed: i for i, seed in enumerate(theirs.seeds)}
-            for algorithm in self.measured.algorithms(roles=("paper", "ours")):
+            for algorithm in self.measured.algorithms(roles=("paper", "ours", "chosen")):
                 place = Place(algorithm, budget)
                 if not self.measured.has(place):
                     continue
@@ -333,7 +348,7 @@ class _Maker:
             return None
         series = [
             self._against(algorithm, budgets, "regret")
-            for algorithm in self.measured.algorithms(roles=("paper", "ours", "unconstrained"))
+            for algorithm in self.measured.algorithms(roles=("paper", "ours", "chosen", "unconstrained"))
         ]
         papers = self.measured.algorithms(roles=("paper",))
         if papers and len(places := self._places(papers[0], budgets)) >= 2:
@@ -394,10 +409,11 @@ class _Maker:
         return Chart(
             key="coverage",
             title="Coverage: how often bounds failed",
-            caption="All budgets together. A bound fails in an episode if the truth lay outside it at a step "
-            "that was looked at. Certified bounds promise that at most a share δ of the runs has any "
-            "failure; calibrated ones promise only that the charges of an episode cover its deficit, and "
-            "value bounds may fail.",
+            caption="All budgets together: runs of one seed at different budgets have much in common, so "
+            "that the intervals are too narrow; the table of coverage has each budget alone. A bound fails "
+            "in an episode if the truth lay outside it at a step that was looked at. Certified bounds "
+            "promise that at most a share δ of the runs has any failure; calibrated ones promise only that "
+            "the charges of an episode cover its deficit, and value bounds may fail.",
             panels=(
                 Panel(
                     title="Runs with any failure, 95 % Clopper-Pearson",
@@ -470,47 +486,47 @@ class _Maker:
         return float(self.measured.column(place, "bonus_scale")[0])
 
     def _by_scale(self, name: str, question: str, variants: Sequence[str]) -> Chart:
+        shared = set.intersection(*(set(self.measured.budgets(name, variant)) for variant in variants))
+        ordered = sorted(variants, key=lambda variant: self._scale(name, variant))
+        budgets = sorted(shared) or self.measured.budgets(name, variants[0])[-1:]
+        shown, told = _shown(budgets)
         panels = []
-        budgets = {tuple(self.measured.budgets(name, variant)) for variant in variants}
-        budget = max(set.intersection(*(set(each) for each in budgets)), default=max(max(budgets)))
-        for title, column, factor in (
-            ("Regret", "regret", 1.0),
-            ("Violations per 1,000 episodes", "violation_rate", 1000.0),
-            ("Exploring steps", "exploring_steps", 1.0),
-        ):
-            series = []
-            for algorithm in self.measured.algorithms(name, variants[0]):
-                places = [
-                    place
-                    for variant in variants
-                    if self.measured.has(place := Place(algorithm, budget, name, variant))
-                ]
-                estimates = [self.measured.mean(place, column) for place in places]
-                series.append(
-                    self._series(
-                        algorithm,
-                        [self._scale(name, place.variant) for place in places],
-                        [factor * each.value for each in estimates],
-                        [factor * each.low for each in estimates],
-                        [factor * each.high for each in estimates],
-                        kind="path",
+        for budget in shown:
+            for title, column, factor in MEASURES:
+                series = []
+                for algorithm in self.measured.algorithms(name, variants[0]):
+                    places = [
+                        place
+                        for variant in variants
+                        if self.measured.has(place := Place(algorithm, budget, name, variant))
+                    ]
+                    estimates = [self.measured.mean(place, column) for place in places]
+                    series.append(
+                        self._series(
+                            algorithm,
+                            [self._scale(name, place.variant) for place in places],
+                            [factor * each.value for each in estimates],
+                            [factor * each.low for each in estimates],
+                            [factor * each.high for each in estimates],
+                            kind="path",
+                        )
+                    )
+                panels.append(
+                    Panel(
+                        title=f"η = {budget:g}: {title.lower()}",
+                        x_label="scale of the bonus",
+                        y_label=title.lower(),
+                        series=tuple(series),
+                        x_log=True,
                     )
                 )
-            panels.append(
-                Panel(
-                    title=title,
-                    x_label="scale of the bonus",
-                    y_label=title.lower(),
-                    series=tuple(series),
-                    x_log=True,
-                )
-            )
         return Chart(
             key=f"study-{_slug(name)}",
-            title=f"{question or name} (η = {budget:g})",
-            caption="Mean over seeds with its 95 % interval. The scale in the middle is the calibrated one "
-            "where three are shown: it was fixed before regret was looked at.",
+            title=question or name,
+            caption=f"Mean over seeds with its 95 % interval. {told}From left to right: "
+            f"{'; '.join(ordered)}. The calibrated scale was fixed before regret was looked at.",
             panels=tuple(panels),
+            across=len(MEASURES),
         )
 
     def _beside_main(self, name: str, question: str, variants: Sequence[str]) -> Chart | None:
@@ -519,48 +535,46 @@ class _Maker:
         ]
         if not budgets:
             return None
-        budget = budgets[-1]
+        shown, told = _shown(budgets)
         labels = self.measured.algorithms(name, variants[0])
         conditions = [(MAIN, "", "without"), *((name, variant, variant) for variant in variants)]
         colours = (PALETTE["grey"], PALETTE["blue"], PALETTE["orange"], PALETTE["green"])
         panels = []
-        for title, column, factor in (
-            ("Regret", "regret", 1.0),
-            ("Violations per 1,000 episodes", "violation_rate", 1000.0),
-            ("Exploring steps", "exploring_steps", 1.0),
-        ):
-            series = []
-            for (study, variant, label), colour in zip(conditions, colours, strict=False):
-                found = [
-                    (float(i), self.measured.mean(place, column))
-                    for i, algorithm in enumerate(labels)
-                    if self.measured.has(place := Place(algorithm, budget, study, variant))
-                ]
-                series.append(
-                    Series(
-                        label=label,
-                        x=tuple(i for i, _ in found),
-                        y=tuple(factor * each.value for _, each in found),
-                        low=tuple(factor * each.low for _, each in found),
-                        high=tuple(factor * each.high for _, each in found),
-                        colour=colour,
-                        kind="bars",
+        for budget in shown:
+            for title, column, factor in MEASURES:
+                series = []
+                for (study, variant, label), colour in zip(conditions, colours, strict=False):
+                    found = [
+                        (float(i), self.measured.mean(place, column))
+                        for i, algorithm in enumerate(labels)
+                        if self.measured.has(place := Place(algorithm, budget, study, variant))
+                    ]
+                    series.append(
+                        Series(
+                            label=label,
+                            x=tuple(i for i, _ in found),
+                            y=tuple(factor * each.value for _, each in found),
+                            low=tuple(factor * each.low for _, each in found),
+                            high=tuple(factor * each.high for _, each in found),
+                            colour=colour,
+                            kind="bars",
+                        )
+                    )
+                panels.append(
+                    Panel(
+                        title=f"η = {budget:g}: {title.lower()}",
+                        x_label="",
+                        y_label=title.lower(),
+                        series=tuple(series),
+                        categories=tuple(labels),
                     )
                 )
-            panels.append(
-                Panel(
-                    title=title,
-                    x_label="",
-                    y_label=title.lower(),
-                    series=tuple(series),
-                    categories=tuple(labels),
-                )
-            )
         return Chart(
             key=f"study-{_slug(name)}",
-            title=f"{question or name} (η = {budget:g})",
-            caption="Mean over seeds with its 95 % interval.",
+            title=question or name,
+            caption=f"Mean over seeds with its 95 % interval. {told}".strip(),
             panels=tuple(panels),
+            across=len(MEASURES),
         )
 
     def _study_over_time(self, name: str, question: str, variants: Sequence[str]) -> list[Chart | None]:
@@ -702,6 +716,53 @@ class _Maker:
 
 def _panel(title: str, x_label: str, y_label: str, series: Sequence[Series], *, y_log: bool = False) -> Panel:
     return Panel(title=title, x_label=x_label, y_label=y_label, series=tuple(series), y_log=y_log)
+
+
+def _shown(budgets: Sequence[float]) -> tuple[list[float], str]:
+    """Return the budgets that a study's chart has room for, and what is said of the others.
+
+    Example:
+        >>> _shown([0.1, 0.2])
+        ([0.1, 0.2], '')
+        >>> _shown([0.1, 0.2, 0.3, 0.4, 0.5])[1]
+        'Of 5 budgets, the smallest and the largest are shown. '
+    """
+    if len(budgets) <= MOST_BUDGETS:
+        return list(budgets), ""
+    return [budgets[0], budgets[-1]], f"Of {len(budgets)} budgets, the smallest and the largest are shown. "
+
+
+def _reined(chart: Chart) -> Chart:
+    """Return the chart with axes that show its means, where intervals would make them small."""
+    panels = [_decade(panel) if panel.y_log else panel for panel in chart.panels]
+    heights = [
+        max((y for one in panel.series for y in one.y if np.isfinite(y)), default=0.0) for panel in panels
+    ]
+    if chart.share_y:
+        heights = [max(heights)] * len(panels)
+    for i, (panel, height) in enumerate(zip(panels, heights, strict=True)):
+        reach = max((end for one in panel.series for end in one.high if np.isfinite(end)), default=0.0)
+        if not panel.y_log and height > 0 and panel.y_top is None and reach > REACH * height:
+            panels[i] = replace(panel, y_top=REACH * height)
+    if tuple(panels) == chart.panels:
+        return chart
+    if chart.share_y:
+        panels = [replace(panel, y_top=REACH * heights[0]) for panel in panels]
+    cut = "Intervals that reach far beyond the means are cut at the edge."
+    return replace(chart, panels=tuple(panels), caption=f"{chart.caption} {cut}")
+
+
+def _decade(panel: Panel) -> Panel:
+    def cut(one: Series) -> Series:
+        low, high = np.array(one.low), np.array(one.high)
+        y = np.array(one.y)
+        if not len(low) or not (np.any(low < y / DECADE) or np.any(high > y * DECADE)):
+            return one
+        return replace(
+            one, low=_plain(np.maximum(low, y / DECADE)), high=_plain(np.minimum(high, y * DECADE))
+        )
+
+    return replace(panel, series=tuple(cut(one) for one in panel.series))
 
 
 def _none_of(column: str, series: Sequence[Series]) -> str:

@@ -15,6 +15,7 @@ from chary.results import (
     ViolationRate,
     bootstrap_band,
     bootstrap_mean,
+    bootstrap_of,
     fitted_exponent,
     paired_difference,
     violation_rate,
@@ -28,6 +29,9 @@ __all__ = ["Curves", "Measured", "Place"]
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
+
+# What may be negative; of everything else an interval that reaches below 0 is cut there.
+SIGNED = ("signed_deficit_mean", "mean_return")
 
 
 class Place(NamedTuple):
@@ -141,7 +145,7 @@ class Measured:
             curves = self.curves(place, name)
             known = np.isfinite(curves.values)
             if known.all():
-                return curves.episodes, bootstrap_band(curves.values)
+                return curves.episodes, bootstrap_band(curves.values).at_least(_floor(name))
             count = known.sum(axis=0)
             total = np.where(known, curves.values, 0.0).sum(axis=0)
             mean = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
@@ -152,7 +156,12 @@ class Measured:
 
     def mean(self, place: Place, name: str) -> Estimate:
         """Return the mean of a column over seeds with its interval."""
-        return self._kept(("mean", place, name), lambda: bootstrap_mean(self.column(place, name)))
+
+        def read() -> Estimate:
+            value, low, high = bootstrap_mean(self.column(place, name))
+            return Estimate(value, float(np.maximum(low, _floor(name))), high)
+
+        return self._kept(("mean", place, name), read)
 
     def rate(self, place: Place) -> ViolationRate:
         """Return how often the budget was broken."""
@@ -166,22 +175,87 @@ class Measured:
 
         def fit() -> Estimate:
             episodes, values, _ = self.curves(place, "regret")
-            inside = (episodes >= start * episodes[-1]) & (episodes <= stop * episodes[-1])
-            if np.count_nonzero(inside) < 2:
-                return Estimate(np.nan, np.nan, np.nan)
-            return fitted_exponent(episodes, values, start=start, stop=stop)
+            if not _fittable(episodes, start, stop):
+                return UNKNOWN
+            value, low, high = fitted_exponent(episodes, values, start=start, stop=stop)
+            # Cumulative regret never falls.
+            return Estimate(value, float(np.maximum(low, 0.0)), high)
 
         return self._kept(("exponent", place, (start, stop)), fit)
 
+    def exponent_difference(self, place: Place, other: Place) -> Estimate:
+        """Return the exponent of the first less that of the second over the seeds that both have."""
+        common = self.common(place, other)
+        episodes = self.curves(place, "regret").episodes
+        if not common or not _fittable(episodes, 0.5, 1.0):
+            return UNKNOWN
+        ours, theirs = (self.curves_at(each, "regret", common) for each in (place, other))
+        return fitted_exponent(episodes, ours, less=theirs)
+
+    def common(self, *places: Place) -> list[int]:
+        """Return the seeds that all places have, ascending."""
+        return sorted(set.intersection(*(set(self.seeds(place)) for place in places)))
+
     def paired(self, place: Place, other: Place, name: str) -> tuple[Floats, Floats]:
         """Return a column of `runs` at both places, for the seeds that both have."""
-        common = [seed for seed in self.seeds(place) if seed in self.seeds(other)]
+        common = self.common(place, other)
         return self.at_seeds(place, name, common), self.at_seeds(other, name, common)
 
     def difference(self, place: Place, other: Place, name: str) -> Estimate | None:
         """Return the mean of the first - the second over the seeds that both have, or None without any."""
         ours, theirs = self.paired(place, other, name)
         return paired_difference(ours, theirs) if len(ours) else None
+
+    def same_seeds(self, place: Place, other: Place) -> tuple[int, int]:
+        """Return at how many of the common seeds both places have the same numbers, and of how many.
+
+        The same are regret at every point of the curves and all exploring steps. Runs that both places share,
+        as those of an algorithm without a budget do, are not meant, and count as none.
+        """
+        common = self.common(place, other)
+        if not common or set(self.runs(place)) & set(self.runs(other)):
+            return 0, len(common)
+        alike = np.equal(*self.paired(place, other, "exploring_steps"))
+        first, second = (self.curves_at(each, "regret", common) for each in (place, other))
+        return int(np.count_nonzero(alike & np.all(first == second, axis=1))), len(common)
+
+    def same_results(self, place: Place, other: Place) -> bool:
+        """Whether two places have other runs with the same numbers, in most seeds."""
+        same, of = self.same_seeds(place, other)
+        return 2 * same > of
+
+    def same_budgets(self, algorithm: str, study: str = MAIN, variant: str = "") -> list[list[float]]:
+        """Return the sets of budgets at which the algorithm's results are the same, two or more in each."""
+        found: list[list[float]] = []
+        for budget in self.budgets(study, variant):
+            place = Place(algorithm, budget, study, variant)
+            if not self.has(place):
+                continue
+            for group in found:
+                if self.same_results(place, place._replace(budget=group[0])):
+                    group.append(budget)
+                    break
+            else:
+                found.append([budget])
+        return [group for group in found if len(group) > 1]
+
+    def curves_at(self, place: Place, name: str, seeds: Sequence[int]) -> Floats:
+        """Return a column of `curves` at given seeds, in their order, (seeds, points)."""
+        curves = self.curves(place, name)
+        row = {seed: i for i, seed in enumerate(curves.seeds)}
+        return np.asarray(curves.values[[row[seed] for seed in seeds]])
+
+    def of_means(self, columns: Sequence[Floats], statistic: Callable[[Floats], Floats]) -> Estimate:
+        """Return a number computed from the means of columns of equal seeds, with its interval.
+
+        Args:
+            columns: Each (seeds,), of the same seeds.
+            statistic: From means, (resamples, columns), to that number, (resamples,); NaN where it has none.
+        """
+        values = np.column_stack(columns)
+        if not len(values) or not np.all(np.isfinite(values)):
+            return UNKNOWN
+        return bootstrap_of(values, lambda means: statistic(means)[:, None]).only
 
     def at_seeds(self, place: Place, name: str, seeds: Sequence[int]) -> Floats:
         """Return a column of `runs` at given seeds, in their order."""
@@ -194,6 +268,19 @@ class Measured:
             self._found[key] = make()
         found: T = self._found[key]
         return found
+
+
+UNKNOWN = Estimate(np.nan, np.nan, np.nan)
+
+
+def _floor(name: str) -> float:
+    # No chain takes less than an episode.
+    return -np.inf if name in SIGNED else 1.0 if name == "chain_episodes" else 0.0
+
+
+def _fittable(episodes: Floats, start: float, stop: float) -> bool:
+    inside = (episodes >= start * episodes[-1]) & (episodes <= stop * episodes[-1])
+    return bool(np.count_nonzero(inside) >= 2)
 
 
 def _by_place(frame: pl.DataFrame) -> dict[Place, pl.DataFrame]:

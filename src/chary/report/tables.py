@@ -40,6 +40,8 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
     rows = []
     for place in measured.places:
         regret, rate = measured.mean(place, "regret"), measured.rate(place)
+        over_seeds = measured.mean(place, "violation_rate")
+        signed = measured.mean(place, "signed_deficit_mean")
         rows.append(
             {
                 "study": place.study,
@@ -58,9 +60,14 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
                 "violations_per_1000": 1000 * rate.rate,
                 "violations_per_1000_low": 1000 * rate.interval.low,
                 "violations_per_1000_high": 1000 * rate.interval.high,
+                "violations_per_1000_seeds_low": 1000 * over_seeds.low,
+                "violations_per_1000_seeds_high": 1000 * over_seeds.high,
                 "runs_with_violations": rate.broken_runs,
                 "violations_frozen": int(measured.column(place, "violations_frozen").sum()),
                 "true_deficit_max": float(measured.column(place, "true_deficit_max").max()),
+                "signed_deficit": signed.value,
+                "signed_deficit_low": signed.low,
+                "signed_deficit_high": signed.high,
                 "exploring_steps": measured.mean(place, "exploring_steps").value,
                 "deviating_steps": measured.mean(place, "deviating_steps").value,
                 "chains_finished": measured.mean(place, "chains_finished").value,
@@ -81,6 +88,7 @@ def summary_table(measured: Measured, places: Sequence[Place]) -> Table:
         "runs with any",
         "… frozen baseline",
         "largest z*",
+        "signed deficit an episode (95\N{NO-BREAK SPACE}%)",
         "exploring steps",
         "standing",
         "seconds",
@@ -98,6 +106,7 @@ def summary_table(measured: Measured, places: Sequence[Place]) -> Table:
                 f"{rate.broken_runs} of {rate.runs}",
                 _text(1000 * float(frozen)),
                 _text(float(measured.column(place, "true_deficit_max").max())),
+                say(measured.mean(place, "signed_deficit_mean")),
                 f"{measured.mean(place, 'exploring_steps').value:,.0f}",
                 measured.text(place, "standing"),
                 _text(_mean(measured.known(place, "seconds").tolist())),
@@ -131,7 +140,7 @@ def difference_rows(measured: Measured) -> list[dict[str, Any]]:
     rows = []
     for place in measured.places:
         for role in COMPARED_WITH:
-            if role == "paper" and measured.role(place) not in ("ours", "naive"):
+            if role == "paper" and measured.role(place) not in ("ours", "chosen", "naive"):
                 continue
             for label in measured.algorithms(place.study, place.variant, roles=(role,))[:1]:
                 other = place._replace(algorithm=label)
