@@ -258,6 +258,12 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_yticks([], minor=True)
     if (reach := _from_zero(panel)) is not None:
         axes.set_ylim(*reach)
+    # Whole numbers as on the page: a factor beside the axis is easily overlooked.
+    for axis, log in ((axes.xaxis, panel.x_log), (axes.yaxis, panel.y_log)):
+        if not log:
+            low, high = axis.get_view_interval()
+            if max(abs(low), abs(high)) >= 1000:
+                axis.set_major_formatter("{x:,.0f}")
     if panel.categories:
         lean: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, panel.categories)) > 40 else {}
         axes.set_xticks(range(len(panel.categories)), panel.categories, **lean)
