@@ -133,6 +133,9 @@ Four times:
 
 {table(s, ALL, 0.1, "prior")}
 
+With it the baseline begins as the clinicians' recorded choices, a worse policy here than the lowest action allowed, and everything that leans on the baseline loses
+more: `strict` then loses more than UCBVI, which leans on none, and `capped` hardly changes. What a careful learner loses depends on the policy it is careful about.
+
 ## Inventory (the paper's appendix)
 
 50,000 episodes after 1,500 random ones, 20 seeds. After that warm-up the baseline is so good that at the calibrated scale an episode of UCBVI loses at most
