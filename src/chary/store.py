@@ -8,12 +8,14 @@ import json
 import math
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
-from chary.errors import InvalidSetting
+from chary.errors import InvalidData, InvalidSetting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,11 +29,26 @@ __all__ = [
     "RUN_FILES",
     "ResultFolder",
     "as_json",
+    "npz_arrays",
     "npz_bytes",
     "run_arrays",
     "run_files",
     "write_file",
 ]
+
+# What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    AttributeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 # How the names of files begin that are not finished.
 DRAFT = ".draft-"
@@ -202,6 +219,21 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) ->
     save: Callable[..., None] = np.savez_compressed if compressed else np.savez
     save(target, **arrays)
     return target.getvalue()
+
+
+def npz_arrays(content: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an npz file; nothing in it can run code.
+
+    Raises:
+        InvalidData: if it is none, or was cut off or changed.
+    """
+    import numpy as np
+
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except UNREADABLE as problem:
+        raise InvalidData(f"an npz file must hold numbers and be whole, got {problem}.") from problem
 
 
 def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.errors import InvalidData
-from chary.store import npz_bytes
+from chary.store import npz_arrays, npz_bytes
 
 __all__ = ["CHECKPOINT_SCHEMA", "pack", "unpack"]
 
@@ -24,19 +21,6 @@ CHECKPOINT_SCHEMA = 1
 DESCRIPTION = "chary"
 
 Arrays = dict[str, NDArray[Any]]
-
-# What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
-UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def pack(kind: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> bytes:
@@ -71,13 +55,12 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
         InvalidData: if the file is truncated, of another kind or schema, or not as it was written.
     """
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = npz_arrays(content)
         description = json.loads(str(arrays.pop(DESCRIPTION)))
         schema, found, digest = description["schema"], description["kind"], description["sha256"]
         about = description["about"]
-    except UNREADABLE as problem:
-        raise InvalidData(f"a file of kind {kind!r} must be whole, got {problem}.") from problem
+    except (ValueError, KeyError, TypeError) as problem:
+        raise InvalidData(f"a file of kind {kind!r} must be whole, got {problem}") from problem
     if schema != CHECKPOINT_SCHEMA:
         raise InvalidData(f"a file of kind {kind!r} must have schema {CHECKPOINT_SCHEMA}, got {schema!r}.")
     if found != kind:

@@ -23,7 +23,6 @@ import os
 import shutil
 import socket
 import time
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,13 +30,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from chary.errors import InvalidData, InvalidSetting, Unwritable
 from chary.runner.spec import Experiment, RunSpec
-from chary.store import DRAFT, as_json, write_file
+from chary.store import DRAFT, as_json, npz_arrays, write_file
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RESULT_FILES", "STATES", "RunState", "StoredRun", "SweepFolder", "load_arrays"]
+__all__ = ["RESULT_FILES", "STATES", "RunState", "StoredRun", "SweepFolder"]
 
 FOLDER_SCHEMA = 1
 DESCRIPTION, LOCK = "experiment.json", "lock"
@@ -226,7 +225,7 @@ class SweepFolder:
         return StoredRun(
             RunSpec.from_json((where / "spec.json").read_text()),
             json.loads((where / "result.json").read_text()),
-            load_arrays(where / "result.npz"),
+            npz_arrays((where / "result.npz").read_bytes()),
             json.loads((where / "provenance.json").read_text()),
         )
 
@@ -357,21 +356,6 @@ class SweepFolder:
                 f"'out' must be a folder that can be written to, got {str(self.path)!r}: "
                 f"{problem.strerror or problem}."
             ) from problem
-
-
-def load_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of an npz file; nothing in it can run code.
-
-    Raises:
-        InvalidData: if it is none.
-    """
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as problem:
-        raise InvalidData(f"{path.name!r} must be an npz file of numbers, got {problem}.") from problem
 
 
 def _another(path: Path, held: Experiment, wanted: Experiment, *, grows: bool, extend: bool) -> str:
