@@ -16,6 +16,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "chary"
 # A module may import from a lower level and from its own package. Names are parts directly under chary.
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "_compile", "_gymnasium_ids", "_options", "_terminal", "_workers"}),
+    frozenset({"files"}),
+    frozenset({"sealed"}),
     frozenset({"shield", "setting", "_mdp_checks", "randomness", "statistics", "presets", "figures"}),
     frozenset({"mdp", "testing", "charts"}),
     frozenset({"model", "envs"}),

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 import chary
+from chary.files import as_json, npz_bytes
 from chary.run import Run
 from chary.runner.folder import SweepFolder
 from chary.runner.spec import Algorithm, Conditions, Experiment, Study, Variant
-from chary.store import as_json, npz_bytes, run_arrays
+from chary.store import run_arrays
 
 __all__ = ["EPISODES", "ETAS", "play", "tiny_experiment"]
 

@@ -47,7 +47,7 @@ def _inspect(
 ) -> None:
     """Show what a log holds: counts, coverage of state-action pairs, lengths, rewards, suspicious rows."""
     from chary.data import inspect
-    from chary.store import as_json as json_line
+    from chary.files import as_json as json_line
 
     log = _read(file, discretiser, ignore_extra)
     found = inspect(log, _setting(log, horizon, states, actions))
@@ -68,7 +68,7 @@ def _convert(
 ) -> None:
     """Check a log and write it again, sorted, as CSV or Parquet."""
     from chary.data import write_log
-    from chary.store import as_json as json_line
+    from chary.files import as_json as json_line
 
     log = _read(source, discretiser, ignore_extra)
     write_log(log, target, overwrite=overwrite)

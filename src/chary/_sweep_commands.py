@@ -130,8 +130,8 @@ def _sweep(
 
 def _status(directory: Folder, as_json: Json = False) -> None:
     """Say which runs of a sweep are done, running, failed, missing or damaged."""
+    from chary.files import as_json as json_line
     from chary.runner.folder import STATES, SweepFolder
-    from chary.store import as_json as json_line
 
     folder = SweepFolder(directory)
     states = folder.states()
@@ -179,7 +179,7 @@ def _report(
     """Write the report of a sweep: one page, its figures as PNG and PDF, its tables."""
     page = _write_report(directory, out)
     if as_json:
-        from chary.store import as_json as json_line
+        from chary.files import as_json as json_line
 
         print(json_line({"page": str(page), "bytes": page.stat().st_size}))
     else:
@@ -258,9 +258,9 @@ def _run(
     report: bool,
     as_json: bool,
 ) -> None:
+    from chary.files import as_json as json_line
     from chary.runner.folder import SweepFolder
     from chary.runner.sweep import sweep
-    from chary.store import as_json as json_line
 
     labels = _labels(experiment)
     if report:

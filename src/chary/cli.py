@@ -173,10 +173,10 @@ def _run(
     for what does not apply and for infinity; eta_infinite tells the two apart.
     """
     from chary.agents import make_agent
+    from chary.files import as_json as json_line
     from chary.presets import preset
     from chary.simulation import simulate
     from chary.store import RUN_FILES, ResultFolder, run_files
-    from chary.store import as_json as json_line
 
     mdp = _make(problem, actions=actions, horizon=horizon)
     usual = preset(problem)
@@ -240,8 +240,8 @@ def _check(
 ) -> None:
     """Say whether the paper's two assumptions hold on a problem: holds, fails, or undecided."""
     from chary.assumptions import check_assumptions
+    from chary.files import as_json as json_line
     from chary.presets import preset
-    from chary.store import as_json as json_line
 
     mdp = _make(problem, actions=actions, horizon=horizon)
     report = check_assumptions(mdp, preset(problem).eta if eta is None else eta, step_bound=step_bound)
@@ -270,8 +270,8 @@ def _calibrate(
 ) -> None:
     """Find the smallest bonus scale that covers on other MDPs of the same kind."""
     from chary.calibrate import calibrate
+    from chary.files import as_json as json_line
     from chary.presets import preset
-    from chary.store import as_json as json_line
 
     usual = preset(problem)
     if workers is not None:
@@ -320,7 +320,7 @@ def _bench(
     that nothing is clipped) and, for sepsis, "all actions". In JSON, the first one measured is at the top.
     """
     from chary.bench import COLUMNS, bench
-    from chary.store import as_json as json_line
+    from chary.files import as_json as json_line
 
     with progress() as report:
         result = bench(
@@ -344,8 +344,8 @@ def _bench(
 def _problems(as_json: Json = False) -> None:
     """List the problems and their presets."""
     from chary.envs import GYMNASIUM_IDS, PROBLEMS
+    from chary.files import as_json as json_line
     from chary.presets import preset
-    from chary.store import as_json as json_line
 
     rows: list[dict[str, Any]] = []
     for name, make in PROBLEMS.items():
@@ -387,7 +387,7 @@ def _agents(as_json: Json = False) -> None:
     from dataclasses import fields
 
     from chary.agents import AGENTS, AgentSpec
-    from chary.store import as_json as json_line
+    from chary.files import as_json as json_line
 
     shared = [field.name for field in fields(AgentSpec)]
     rows: list[dict[str, Any]] = [

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.audit import violates
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.files import write_file
 from chary.randomness import generator_for
 from chary.runner.folder import StoredRun, SweepFolder
 from chary.runner.spec import MAIN, Algorithm, Conditions, Experiment, Planned
@@ -30,7 +31,6 @@ from chary.statistics import (
     vector_of,
     violation_rate,
 )
-from chary.store import write_file
 
 if TYPE_CHECKING:
     import polars as pl

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
-import os
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidSetting
+from chary.files import as_json, npz_bytes, write_draft
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,34 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHAIN_ARRAYS",
-    "DRAFT",
     "EPISODE_ARRAYS",
     "RUN_FILES",
     "ResultFolder",
-    "as_json",
-    "npz_arrays",
-    "npz_bytes",
     "run_arrays",
     "run_files",
-    "write_file",
 ]
-
-# What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
-UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    AttributeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-
-# How the names of files begin that are not finished.
-DRAFT = ".draft-"
 
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
 
@@ -127,14 +101,8 @@ class ResultFolder:
         """Write files under temporary names, then rename them all, the last one last."""
         drafts: list[Path] = []
         try:
-            for name, content in contents.items():
-                with tempfile.NamedTemporaryFile(dir=self.path, prefix=f".{name}.", delete=False) as draft:
-                    drafts.append(Path(draft.name))
-                    draft.write(content)
-                    draft.flush()
-                    os.fsync(draft.fileno())
-                # mkstemp makes files private; results are as readable as any other file of the user's.
-                drafts[-1].chmod(0o666 & ~_umask())
+            for content in contents.values():
+                drafts.append(write_draft(self.path, content))
             self._refuse_existing(contents)
             for draft_path, name in zip(drafts, contents, strict=True):
                 draft_path.replace(self.path / name)
@@ -185,55 +153,10 @@ class ResultFolder:
         self._created = []
 
 
-def as_json(values: Mapping[str, Any]) -> str:
-    """Return one line of standard JSON; a number that is not finite, which JSON lacks, becomes null.
-
-    Example:
-        >>> as_json({"eta": float("inf"), "seed": 0})
-        '{"eta": null, "seed": 0}'
-    """
-    return json.dumps(_plain(values), allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def run_arrays(run: Run) -> dict[str, NDArray[Any]]:
     """Return the arrays of a run: those by episode, and those by chain with `chain_` before their names."""
     columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
     return columns | {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_ARRAYS}
-
-
-def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) -> bytes:
-    """Return arrays as an npz file: the same arrays always give the same bytes."""
-    import numpy as np
-
-    target = io.BytesIO()
-    save: Callable[..., None] = np.savez_compressed if compressed else np.savez
-    save(target, **arrays)
-    return target.getvalue()
-
-
-def npz_arrays(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz file; nothing in it can run code.
-
-    Raises:
-        InvalidData: if it is none, or was cut off or changed.
-    """
-    import numpy as np
-
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except UNREADABLE as problem:
-        raise InvalidData(f"an npz file must hold numbers and be whole, got {problem}.") from problem
 
 
 def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
@@ -251,31 +174,3 @@ def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
         "run.npz": npz_bytes(run_arrays(run)),
         "run.json": (as_json(summary) + "\n").encode(),
     }
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside it, make sure it is on the disk, and rename it.
-
-    Raises:
-        OSError: if the disk refuses; then there is neither a new file nor a half of one.
-    """
-    draft: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=DRAFT, delete=False) as file:
-            draft = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; results are as readable as any other file of the user's.
-        draft.chmod(0o666 & ~_umask())
-        draft.replace(path)
-    finally:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    # There is no way to read it without setting it.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

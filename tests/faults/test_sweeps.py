@@ -15,11 +15,11 @@ import pytest
 from tests.sweeps import SMALL, Silence, chary, digests, small_experiment
 
 from chary.errors import InvalidData, InvalidSetting
-from chary.runner.checkpoint import pack
 from chary.runner.engines import LocalEngine
 from chary.runner.folder import SweepFolder
 from chary.runner.spec import RunSpec
 from chary.runner.sweep import SweepResult, sweep
+from chary.sealed import pack
 from chary.simulation import Simulation
 
 WORKER = "tests.faults.failing_worker"

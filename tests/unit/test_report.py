@@ -19,6 +19,7 @@ from tests.tiny_sweep import ETAS, play, tiny_experiment
 
 import chary.report as report_module
 from chary.errors import InvalidData, InvalidSetting
+from chary.files import DRAFT, write_file
 from chary.report import write_report
 from chary.report.charts_of import charts_of, looks_of
 from chary.report.claims import (
@@ -38,7 +39,6 @@ from chary.results import Estimate, Tables, load_tables
 from chary.runner.folder import SweepFolder
 from chary.runner.spec import Algorithm, Study, Variant
 from chary.runner.toml import parse_experiment
-from chary.store import DRAFT, write_file
 
 KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
 

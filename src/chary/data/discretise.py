@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.data._columns import Places, shown
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
-from chary.runner.checkpoint import pack, unpack
-from chary.store import write_file
+from chary.files import write_file
+from chary.sealed import pack, unpack
 
 __all__ = [
     "Bins",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chary.errors import InvalidSetting
-from chary.store import DRAFT, as_json, write_file
+from chary.files import DRAFT, as_json, write_file
 
 if TYPE_CHECKING:
     from chary.assumptions import AssumptionReport

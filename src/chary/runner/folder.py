@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from chary.errors import InvalidData, InvalidSetting, Unwritable
+from chary.files import DRAFT, as_json, npz_arrays, write_file
 from chary.runner.spec import Experiment, RunSpec
-from chary.store import DRAFT, as_json, npz_arrays, write_file
 
 if TYPE_CHECKING:
     import numpy as np

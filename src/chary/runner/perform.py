@@ -17,12 +17,13 @@ from typing import Any
 
 import chary
 from chary.errors import InvalidData
+from chary.files import as_json, npz_bytes
 from chary.run import Run
-from chary.runner.checkpoint import pack, unpack
 from chary.runner.folder import SweepFolder
 from chary.runner.spec import RunSpec
+from chary.sealed import pack, unpack
 from chary.simulation import Simulation
-from chary.store import as_json, npz_bytes, run_arrays
+from chary.store import run_arrays
 
 __all__ = ["CHECKPOINT_SECONDS", "perform"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.errors import InvalidData
-from chary.store import npz_arrays, npz_bytes
+from chary.files import npz_arrays, npz_bytes
 
 __all__ = ["CHECKPOINT_SCHEMA", "pack", "unpack"]
 
