@@ -435,7 +435,6 @@ def test_calls_out_of_order_are_errors_that_change_nothing() -> None:
     refused("observe", 0, "a", terminated=False)
     refused("decide", 0, 1, "a")
     shield.decide(0, 0, "a")
-    refused("decide", 0, 0, "a")
     refused("decide", 0, 1, "a")
     refused("finish", 0)
     shield.observe(0, "b", terminated=False)
@@ -446,7 +445,69 @@ def test_calls_out_of_order_are_errors_that_change_nothing() -> None:
     refused("decide", 0, 2, "c")
     shield.finish(0)
     refused("finish", 0)
+    refused("abandon", 0)
+    refused("decide", [0], 0, "a")
     shield.begin(0, plan)
+
+
+def test_a_step_asked_for_again_gets_the_same_answer_and_costs_nothing_more() -> None:
+    shield: Shield[str] = Shield(Rule.strict(0.4), horizon=2)
+    shield.begin("patient 7", Faulty(charge=0.3))
+    first = shield.decide("patient 7", 0, "a")
+    before = pickle.dumps(shield)
+    assert (first.explored, first.deficit) == (True, 0.3)
+    assert shield.decide("patient 7", 0, "a") == first
+    with pytest.raises(InvalidData, match="'s' must be the state decided in, 'a', got 'b'"):
+        shield.decide("patient 7", 0, "b")
+    assert pickle.dumps(shield) == before
+
+
+def test_a_proposal_is_played_where_the_ledger_affords_it_and_leaves_the_chains_alone() -> None:
+    shield: Shield[str] = Shield(Rule.strict(0.4), horizon=3)
+    shield.begin(0, Script(default=0.3))
+    first = shield.decide(0, 0, "a", proposal=1)
+    assert (first.action, first.explored, first.charge, first.chain) == (1, True, 0.3, -1)
+    shield.observe(0, "b", terminated=False)
+    second = shield.decide(0, 1, "b", proposal=1)
+    assert (second.action, second.explored, second.deficit) == (BASELINE, False, 0.3)
+    shield.observe(0, "c", terminated=False)
+    assert shield.finish(0).explored == 1
+    assert (shield.started, shield.open_chains) == (0, 0)
+
+
+def test_a_proposal_frees_the_chain_that_was_being_fed() -> None:
+    shield: Shield[str] = Shield(Rule.strict(1.0), horizon=9)
+    shield.begin(0, Script())
+    assert shield.decide(0, 0, "a").chain == 0
+    shield.observe(0, "b", terminated=False)
+    shield.decide(0, 1, "b", proposal=1)
+    shield.begin(1, Script())
+    # The chain waits at b, where another episode may take it on at once.
+    assert shield.decide(1, 0, "b").chain == 0
+
+
+@pytest.mark.parametrize("proposal", [-1, 1.5, "1", True, math.nan])
+def test_a_proposal_that_is_no_action_changes_nothing(proposal: Any) -> None:
+    shield: Shield[str] = Shield(Rule.strict(0.4), horizon=3)
+    shield.begin(0, Script())
+    before = pickle.dumps(shield)
+    with pytest.raises(InvalidAction, match="'proposal' must be a whole number"):
+        shield.decide(0, 0, "a", proposal=proposal)
+    assert pickle.dumps(shield) == before
+
+
+def test_an_abandoned_episode_leaves_its_chain_where_the_last_step_was_to_be_taken() -> None:
+    shield: Shield[str] = Shield(Rule.strict(1.0), horizon=9)
+    shield.begin(0, Script())
+    shield.decide(0, 0, "a")
+    shield.observe(0, "b", terminated=False)
+    shield.decide(0, 1, "b")
+    shield.abandon(0)
+    shield.begin(1, Script())
+    assert shield.decide(1, 0, "b").chain == 0
+    shield.observe(1, "c", terminated=True)
+    (rollout,) = shield.finish(1).finished
+    assert [(step.s, step.s_next) for step in rollout.steps] == [("a", "b"), ("b", "c")]
 
 
 def test_no_step_follows_a_terminal_state() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import copy
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from chary.errors import InvalidData
 from chary.shield.match import Matcher, same
@@ -41,6 +42,12 @@ class MetaRollout(NamedTuple, Generic[S]):
     long: int
     missed: int
 
+    @classmethod
+    def restored(cls, record: Sequence[Any]) -> MetaRollout[S]:
+        """Return the meta-rollout whose fields these are, as a file gives them back."""
+        chain, steps, *numbers = record
+        return cls(chain, tuple(Step(*step) for step in steps), *numbers)
+
 
 @dataclass(slots=True, eq=False)
 class Chain(Generic[S]):
@@ -59,15 +66,52 @@ class Chain(Generic[S]):
     fed_episodes: int = 0
     exhausted_episodes: int = 0
     long_episodes: int = 0
-    _advances: dict[int, int] = field(default_factory=dict)
-    _refusals: set[int] = field(default_factory=set)
+    _advances: dict[Hashable, int] = field(default_factory=dict)
+    _refusals: set[Hashable] = field(default_factory=set)
 
     @property
     def length(self) -> int:
         """The steps played so far: the chain's own clock."""
         return len(self.steps)
 
-    def advance(self, episode: int, step: Step[S], *, ended: int) -> None:
+    def record(self) -> list[Any]:
+        """Return the chain as plain values, for `restored`."""
+        return [
+            self.id,
+            self.target,
+            self.born,
+            self.last_advanced,
+            self.waiting,
+            self.complete,
+            [list(step) for step in self.steps],
+            self.fed_episodes,
+            self.exhausted_episodes,
+            self.long_episodes,
+            [list(item) for item in self._advances.items()],
+            list(self._refusals),
+        ]
+
+    @classmethod
+    def restored(cls, record: Sequence[Any]) -> Chain[S]:
+        """Return the chain that `record` was asked of."""
+        chain, target, born, last_advanced, waiting, complete, steps, fed, exhausted, long = record[:10]
+        advances, refusals = record[10:]
+        return cls(
+            chain,
+            target,
+            born,
+            last_advanced,
+            waiting,
+            complete,
+            [Step(*step) for step in steps],
+            fed,
+            exhausted,
+            long,
+            {episode: count for episode, count in advances},
+            set(refusals),
+        )
+
+    def advance(self, episode: Hashable, step: Step[S], *, ended: int) -> None:
         """Append a step that `episode` has played, `ended` episodes having ended by now."""
         self.steps.append(step)
         self.target = step.s_next
@@ -75,11 +119,11 @@ class Chain(Generic[S]):
         self.fed_episodes += episode not in self._advances
         self._advances[episode] = self._advances.get(episode, 0) + 1
 
-    def refuse(self, episode: int) -> None:
+    def refuse(self, episode: Hashable) -> None:
         """Note that the ledger of `episode` could not afford this chain's next step."""
         self._refusals.add(episode)
 
-    def settle(self, episode: int, *, horizon: int) -> None:
+    def settle(self, episode: Hashable, *, horizon: int) -> None:
         """Put `episode`, which will not touch this chain again, under its part of N_m."""
         steps = self._advances.pop(episode, 0)
         if episode in self._refusals:
@@ -130,6 +174,15 @@ class Pool(Generic[S]):
         """Whether one more chain may be opened."""
         return self._open < self._size
 
+    def restore(self, started: int, chains: Iterable[Chain[S]]) -> None:
+        """Take on open chains and the number of those ever started."""
+        self._started = started
+        for chain in chains:
+            if not chain.complete:
+                self._open += 1
+            if chain.waiting:
+                self.wait(chain, chain.target)
+
     def check(self, name: str, s: S) -> None:
         """Raise InvalidData if `s` cannot serve as a target under this pool's matcher."""
         if self._exact:
@@ -141,14 +194,14 @@ class Pool(Generic[S]):
                     "Pass a whole number or a tuple, or a shield with match=within(radius)."
                 ) from None
 
-    def check_continues(self, reached: S | None, s: S) -> None:
-        """Raise InvalidData if `s` is not the state `reached` by the step before: a chain would break there.
+    def check_continues(self, how: str, reached: S | None, s: S) -> None:
+        """Raise InvalidData if `s` is not the state `reached` before: a chain would break there.
 
         Only states compared by `same` can be told apart without doubt; others are trusted.
         """
         if self._exact and reached is not s and reached != s:
             raise InvalidData(
-                f"'s' must be the state observed last, {reached!r}, got {s!r}. "
+                f"'s' must be the state {how}, {reached!r}, got {s!r}. "
                 "Finish the episode before deciding in the next one's first state."
             )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from chary.errors import (
     InvalidAction,
     InvalidBudget,
+    InvalidData,
     InvalidSetting,
     OutOfOrder,
     check_choice,
@@ -77,14 +78,14 @@ class Outcome(NamedTuple, Generic[S]):
 
 @dataclass(slots=True)
 class _Episode(Generic[S]):
-    """One open episode; `pending` is the step decided and not yet observed, as (s, action)."""
+    """One open episode; `pending` is the step decided and not yet observed, as the state and the decision."""
 
     plan: Plan[S]
     number: int
     ledger: Ledger = field(default_factory=Ledger)
     t: int = 0
     fed: Chain[S] | None = None
-    pending: tuple[S, int] | None = None
+    pending: tuple[S, Decision] | None = None
     reached: S | None = None
     terminated: bool = False
     explored: int = 0
@@ -92,6 +93,42 @@ class _Episode(Generic[S]):
     touched: set[Chain[S]] = field(default_factory=set)
     finished: list[MetaRollout[S]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+
+    def record(self, open_chains: Collection[int]) -> list[Any]:
+        pending = None if self.pending is None else [self.pending[0], *_kept_decision(self.pending[1])]
+        return [
+            self.number,
+            list(self.ledger),
+            self.t,
+            None if self.fed is None else self.fed.id,
+            pending,
+            self.reached,
+            self.terminated,
+            self.explored,
+            self.refused,
+            sorted(chain.id for chain in self.touched if chain.id in open_chains),
+            [list(rollout) for rollout in self.finished],
+            list(self.dropped),
+        ]
+
+    @classmethod
+    def restored(
+        cls, plan: Plan[S], chains: Mapping[int, Chain[S]], record: Sequence[Any], limit: float
+    ) -> _Episode[S]:
+        number, ledger, t, fed, pending, reached, terminated, explored, refused = record[:9]
+        touched, finished, dropped = record[9:]
+        now = cls(plan, number, Ledger(*ledger), t)
+        if pending is not None:
+            s, action, was_explored, charge, chain = pending
+            room = _room(limit, now.ledger.deficit)
+            decision = Decision(action, was_explored, charge, now.ledger.deficit, room, number, chain)
+            now.pending = (s, decision)
+        now.fed = None if fed is None else chains[fed]
+        now.reached, now.terminated, now.explored, now.refused = reached, terminated, explored, refused
+        now.touched = {chains[chain] for chain in touched}
+        now.finished = [MetaRollout.restored(rollout) for rollout in finished]
+        now.dropped = list(dropped)
+        return now
 
 
 class Shield(Generic[S]):
@@ -156,7 +193,7 @@ class Shield(Generic[S]):
         )
         self._chains = bool(chains)
         self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
-        self._episodes: dict[int, _Episode[S]] = {}
+        self._episodes: dict[Hashable, _Episode[S]] = {}
         self._ended = 0
         self._finished = 0
         self._abandoned = 0
@@ -193,7 +230,7 @@ class Shield(Generic[S]):
         """Chains unfinished now, waiting or being fed."""
         return len(self._pool)
 
-    def ledger(self, episode: int) -> Ledger:
+    def ledger(self, episode: Hashable) -> Ledger:
         """Return what an open episode has spent.
 
         Raises:
@@ -201,71 +238,93 @@ class Shield(Generic[S]):
         """
         return self._open_episode("ledger", episode).ledger
 
-    def begin(self, episode: int, plan: Plan[S], number: int = 0) -> None:
+    def begin(self, episode: Hashable, plan: Plan[S], number: int = 0) -> None:
         """Open an episode, pinned to `plan`; every decision repeats `number`.
 
         Raises:
             OutOfOrder: if the episode is open already.
+            InvalidData: if `episode` cannot name one.
         """
-        if episode in self._episodes:
+        try:
+            is_open = episode in self._episodes
+        except TypeError:
+            raise InvalidData(
+                f"'episode' must be a number or a name, got {type(episode).__name__}, which has no hash."
+            ) from None
+        if is_open:
             raise OutOfOrder(
                 f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
             )
         self._episodes[episode] = _Episode(plan, number)
 
-    def decide(self, episode: int, t: int, s: S) -> Decision:
+    def decide(self, episode: Hashable, t: int, s: S, *, proposal: int | None = None) -> Decision:
         """Return the action to play at step `t` in state `s`, eq. (5), and book what it costs.
 
-        A charge that is not finite is a refusal and is never booked.
+        A charge that is not finite is a refusal and is never booked. A step asked for again before it is
+        observed gets the same answer, and books nothing more.
+
+        Args:
+            episode: An open episode.
+            t: Its next step.
+            s: The state it is in.
+            proposal: An action that someone else would like to explore with. The chains are left alone then:
+                it is played if the ledger affords it, else the baseline is.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
             InvalidBudget: if the plan asks for a negative charge.
-            InvalidAction: if the plan's action is not a whole number >= 0.
+            InvalidAction: if the plan's action, or the proposal, is not a whole number >= 0.
             InvalidData: if `s` cannot be matched, or is not the state observed last.
         """
         now = self._open_episode("decide", episode)
+        if now.pending is not None and t == now.t:
+            self._pool.check_continues("decided in", now.pending[0], s)
+            return now.pending[1]
         self._check_step(now, episode, t, s)
 
         # Nothing is changed before every question to the plan has been answered: an error costs nothing.
         ledger = now.ledger
         refused: list[Chain[S]] = []
         chosen: Chain[S] | None = None
-        action, cost = 0, 0.0
-        for chain in self._candidates(now, t, s):
-            by_meta_clock = self._by_meta_clock and not chain.complete
-            action = _action("explore", now.plan.explore(chain.id, chain.length if by_meta_clock else t, s))
-            charge = _charge(now.plan.charge(t, s, action), t, s, action)
-            if math.isfinite(charge):
-                afforded, ledger = authorise(ledger, True, charge, self._rule)
-            else:
-                afforded, ledger = False, refuse(ledger, self._rule)
-            if afforded:
-                chosen, cost = chain, min(charge, self._rule.step_bound)
-                break
-            refused.append(chain)
-            if ledger.closed:
-                break
-        if chosen is None:
+        explored, action, cost = False, 0, 0.0
+        if proposal is not None:
+            action = _action("proposal", proposal)
+            explored, cost, ledger = self._put(now, t, s, action)
+        else:
+            # Many chains may wait here, but they propose few actions: each is priced once.
+            unaffordable: set[int] = set()
+            for chain in self._candidates(now, t, s):
+                by_meta_clock = self._by_meta_clock and not chain.complete
+                clock = chain.length if by_meta_clock else t
+                action = _action("explore", now.plan.explore(chain.id, clock, s))
+                if action not in unaffordable:
+                    explored, cost, ledger = self._put(now, t, s, action)
+                if explored:
+                    chosen = chain
+                    break
+                unaffordable.add(action)
+                refused.append(chain)
+                if ledger.closed:
+                    break
+        if not explored:
             action = _action("baseline", now.plan.baseline(t, s))
 
+        if proposal is not None:
+            self._part(now, s)
         for chain in refused:
             self._refuse(now, episode, chain, s)
         if chosen is not None:
             self._feed(now, chosen)
+        now.explored += explored
+        now.refused |= proposal is not None and not explored
         now.ledger = ledger
-        now.pending = (self._pool.keep(s), action)
-        return Decision(
-            action,
-            chosen is not None,
-            cost,
-            ledger.deficit,
-            _room(self._rule.limit, ledger.deficit),
-            now.number,
-            -1 if chosen is None else chosen.id,
-        )
+        room = _room(self._rule.limit, ledger.deficit)
+        number = -1 if chosen is None else chosen.id
+        decision = Decision(action, explored, cost, ledger.deficit, room, now.number, number)
+        now.pending = (self._pool.keep(s), decision)
+        return decision
 
-    def observe(self, episode: int, s_next: S, *, terminated: bool, transition: object = None) -> None:
+    def observe(self, episode: Hashable, s_next: S, *, terminated: bool, transition: object = None) -> None:
         """Take in where the decided step led; `transition` comes back with the finished chain.
 
         Raises:
@@ -280,7 +339,7 @@ class Shield(Generic[S]):
             )
         self._pool.check("s_next", s_next)
 
-        s, action = now.pending
+        s, decision = now.pending
         reached = self._pool.keep(s_next)
         now.pending, now.reached = None, reached
         now.terminated = bool(terminated)
@@ -289,7 +348,7 @@ class Shield(Generic[S]):
         if chain is None or chain.complete:
             return
         now.touched.add(chain)
-        chain.advance(episode, Step(s, action, reached, transition), ended=self._ended)
+        chain.advance(episode, Step(s, decision.action, reached, transition), ended=self._ended)
         if chain.length == self._horizon or now.terminated:
             # Every episode open at some time in the chain's life is one of its N_m.
             lived = self._ended + len(self._episodes) - chain.born
@@ -297,7 +356,7 @@ class Shield(Generic[S]):
             self._pool.remove(chain)
             self._finished += 1
 
-    def finish(self, episode: int) -> Outcome[S]:
+    def finish(self, episode: Hashable) -> Outcome[S]:
         """Close an episode, let its unfinished chain wait where it got to, and say what became of the chains.
 
         Raises:
@@ -309,8 +368,48 @@ class Shield(Generic[S]):
                 f"'finish' must follow an observation, got step {now.t} of episode {episode!r} decided "
                 "but not observed. Call observe first."
             )
-        if now.fed is not None and not now.fed.complete:
-            self._let_go(now, now.fed, now.fed.target)
+        return self._close(now, episode)
+
+    def abandon(self, episode: Hashable) -> Outcome[S]:
+        """Close an episode that will not be heard of again; what it has spent stays spent.
+
+        A step decided and never observed has not happened as far as its chain is concerned: that waits where
+        the step was to be taken.
+
+        Raises:
+            OutOfOrder: if the episode is not open.
+        """
+        return self._close(self._open_episode("abandon", episode), episode)
+
+    def record(self) -> dict[str, Any]:
+        """Return all that happened as plain values, for `restore`; states and transitions are as given."""
+        chains = {chain.id: chain for chain in self._pool.waiting()}
+        chains |= {now.fed.id: now.fed for now in self._episodes.values() if now.fed is not None}
+        return {
+            "counters": [self._ended, self._finished, self._abandoned, self._dropped, self._blocked],
+            "started": self._pool.started,
+            "chains": [chains[number].record() for number in sorted(chains)],
+            "episodes": [[episode, *now.record(chains)] for episode, now in self._episodes.items()],
+        }
+
+    def restore(self, record: Mapping[str, Any], plans: Mapping[Hashable, Plan[S]]) -> None:
+        """Take on what `record` returned; only for a shield that has seen nothing.
+
+        Args:
+            record: What another shield with the same options was asked for.
+            plans: The plan of every open episode.
+        """
+        chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each) for each in record["chains"]}
+        self._ended, self._finished, self._abandoned, self._dropped, self._blocked = record["counters"]
+        self._episodes = {
+            episode: _Episode.restored(plans[episode], chains, kept, self._rule.limit)
+            for episode, *kept in record["episodes"]
+        }
+        self._pool.restore(record["started"], chains.values())
+
+    def _close(self, now: _Episode[S], episode: Hashable) -> Outcome[S]:
+        if now.fed is not None:
+            self._part(now, now.fed.target)
         for chain in now.touched:
             if not chain.complete:
                 chain.settle(episode, horizon=self._horizon)
@@ -322,13 +421,24 @@ class Shield(Generic[S]):
         ended = (*(rollout.chain for rollout in now.finished), *now.dropped, *abandoned)
         return Outcome(tuple(now.finished), abandoned, ended, blocked, now.explored)
 
-    def _open_episode(self, call: str, episode: int) -> _Episode[S]:
-        now = self._episodes.get(episode)
+    def _put(self, now: _Episode[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger]:
+        """Put an action to the ledger: whether it is afforded, its cost, and the ledger after it."""
+        charge = _charge(now.plan.charge(t, s, action), t, s, action)
+        if not math.isfinite(charge):
+            return False, 0.0, refuse(now.ledger, self._rule)
+        afforded, ledger = authorise(now.ledger, True, charge, self._rule)
+        return afforded, min(charge, self._rule.step_bound) if afforded else 0.0, ledger
+
+    def _open_episode(self, call: str, episode: Hashable) -> _Episode[S]:
+        try:
+            now = self._episodes.get(episode)
+        except TypeError:
+            now = None
         if now is None:
             raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
         return now
 
-    def _check_step(self, now: _Episode[S], episode: int, t: int, s: S) -> None:
+    def _check_step(self, now: _Episode[S], episode: Hashable, t: int, s: S) -> None:
         if now.pending is not None:
             raise OutOfOrder(
                 f"'decide' must follow an observation, got step {now.t} of episode {episode!r} decided "
@@ -346,7 +456,7 @@ class Shield(Generic[S]):
             )
         self._pool.check("s", s)
         if t > 0:
-            self._pool.check_continues(now.reached, s)
+            self._pool.check_continues("observed last", now.reached, s)
 
     def _candidates(self, now: _Episode[S], t: int, s: S) -> Iterator[Chain[S]]:
         """Yield the chains that want to explore here, in the order in which they may try."""
@@ -365,9 +475,8 @@ class Shield(Generic[S]):
         if chain.waiting:
             self._pool.take(chain)
         now.fed = chain
-        now.explored += 1
 
-    def _refuse(self, now: _Episode[S], episode: int, chain: Chain[S], s: S) -> None:
+    def _refuse(self, now: _Episode[S], episode: Hashable, chain: Chain[S], s: S) -> None:
         self._admit_if_new(chain)
         now.refused = True
         now.fed = None
@@ -381,6 +490,12 @@ class Shield(Generic[S]):
     def _admit_if_new(self, chain: Chain[S]) -> None:
         if chain.id == self._pool.started:
             self._pool.admit(chain)
+
+    def _part(self, now: _Episode[S], s: S) -> None:
+        """Take the chain being fed from its episode; one that is complete is gone already."""
+        if now.fed is not None and not now.fed.complete:
+            self._let_go(now, now.fed, s)
+        now.fed = None
 
     def _let_go(self, now: _Episode[S], chain: Chain[S], s: S) -> None:
         """Make an unfinished chain wait at `s`, or drop it where chains are off."""
@@ -418,6 +533,11 @@ def _charge(answer: float, t: int, s: object, a: int) -> float:
             "Clip the bound at 0: max(v_upper - q_lower, 0)."
         )
     return charge
+
+
+def _kept_decision(decision: Decision) -> tuple[int, bool, float, int]:
+    """Return what cannot be told from the ledger: the rest is `Decision` again with its deficit."""
+    return decision.action, decision.explored, decision.charge, decision.chain
 
 
 def _room(limit: float, deficit: float) -> float:
