@@ -19,19 +19,21 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"files"}),
     frozenset({"sealed"}),
     frozenset({"shield", "setting", "_mdp_checks", "randomness", "statistics", "presets", "figures"}),
-    frozenset({"mdp", "testing", "charts"}),
+    frozenset({"mdp", "policies", "charts"}),
     frozenset({"model", "envs"}),
     frozenset({"planner", "audit"}),
     frozenset({"agents", "_audit_kernels", "_chains", "assumptions"}),
-    frozenset({"_plan_check", "_episode"}),
-    frozenset({"_episode_log", "_guess"}),
+    frozenset({"_plan_check", "_episode", "critics"}),
+    frozenset({"_episode_log", "_guess", "testing", "wrappers"}),
     frozenset({"_loop", "run", "rollouts"}),
     frozenset({"_compiled_run", "_stepwise", "store"}),
     frozenset({"simulation"}),
     frozenset({"bench", "calibrate", "demo", "runner"}),
     frozenset({"data", "results"}),
+    frozenset({"evaluation", "preview"}),
     frozenset({"report"}),
     frozenset({"_data_commands", "_sweep_commands"}),
+    frozenset({"_plan_command"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )
@@ -39,7 +41,7 @@ LEVELS: tuple[frozenset[str], ...] = (
 FAMILIES = ({"setting", "_mdp_checks"},)
 
 # Who plans and acts: it is told a Setting, and never what is true.
-LEARNING = ("shield", "model", "planner", "agents")
+LEARNING = ("shield", "model", "planner", "agents", "critics", "policies")
 JUDGING = (
     "audit",
     "_audit_kernels",

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from chary._gymnasium_ids import register_on_import
 
 if TYPE_CHECKING:
+    from chary import critics as critics
     from chary import data as data
     from chary import envs as envs
+    from chary import policies as policies
+    from chary import wrappers as wrappers
     from chary.agents import CUCBVI as CUCBVI
     from chary.agents import UCBVI as UCBVI
     from chary.agents import Baseline as Baseline
@@ -27,10 +30,13 @@ if TYPE_CHECKING:
     from chary.agents.tabular import TabularAgent as TabularAgent
     from chary.assumptions import check_assumptions as check_assumptions
     from chary.errors import CharyError as CharyError
+    from chary.evaluation import evaluate_policy as evaluate_policy
     from chary.mdp import FiniteMDP as FiniteMDP
     from chary.mdp import Setting as Setting
+    from chary.policies import OwnBaseline as OwnBaseline
     from chary.results import load_results as load_results
     from chary.rollouts import rollout as rollout
+    from chary.rollouts import rollout_many as rollout_many
     from chary.run import Run as Run
     from chary.shield import Rule as Rule
     from chary.shield import Shield as Shield
@@ -48,6 +54,7 @@ _HOMES: dict[str, str | None] = {
     "EpsMix": "chary.agents",
     "FiniteMDP": "chary.mdp",
     "Frozen": "chary.agents",
+    "OwnBaseline": "chary.policies",
     "Random": "chary.agents",
     "Rule": "chary.shield",
     "Run": "chary.run",
@@ -57,12 +64,17 @@ _HOMES: dict[str, str | None] = {
     "TabularAgent": "chary.agents.tabular",
     "Transition": "chary.agents",
     "check_assumptions": "chary.assumptions",
+    "critics": None,
     "data": None,
     "envs": None,
+    "evaluate_policy": "chary.evaluation",
     "load_results": "chary.results",
     "make_agent": "chary.agents",
+    "policies": None,
     "rollout": "chary.rollouts",
+    "rollout_many": "chary.rollouts",
     "simulate": "chary.simulation",
+    "wrappers": None,
 }
 
 __all__ = [

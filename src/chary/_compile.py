@@ -47,6 +47,7 @@ KERNELS = (
     "planner/_kernels.py",
     "planner/_lane_plans.py",
     "planner/_lanes.py",
+    "planner/_prices.py",
     "planner/_versions.py",
     "planner/incremental.py",
     "shield/ledger.py",

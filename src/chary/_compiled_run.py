@@ -18,6 +18,7 @@ from chary._guess import new_ahead
 from chary._loop import FULL, PLANNERS, has_room, most_chain_steps, play_block, warm_block
 from chary._plan_check import QUANTITIES, new_check
 from chary.agents._mixtures import UCBVI, new_mixture
+from chary.agents._saved import MIXTURE_MEMORY
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
@@ -44,9 +45,6 @@ Arrays = dict[str, NDArray[Any]]
 # A block of episodes is one call of compiled code, which Ctrl-C cannot interrupt: keep it this short.
 BLOCK_SECONDS = 0.1
 MOST_UNIFORMS = 1_000_000
-
-# What the agents without a shield remember from one episode to the next.
-MIXTURE_MEMORY = ("starts", "baseline_starts", "promised")
 
 
 @final

@@ -121,7 +121,7 @@ def check_real(
     if not isinstance(value, (bool, str)):
         try:
             number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
     above = number > low if open_low else number >= low
     below = number < high if open_high else number <= high

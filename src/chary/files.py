@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chary.errors import InvalidData
+from chary.errors import InvalidData, InvalidSetting
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DRAFT", "as_json", "npz_arrays", "npz_bytes", "write_draft", "write_file"]
+__all__ = ["DRAFT", "as_json", "as_path", "npz_arrays", "npz_bytes", "write_draft", "write_file"]
 
 # What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
 UNREADABLE = (
@@ -56,6 +56,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def as_path(name: str, path: object) -> Path:
+    """Return `path` as a Path, once it can be one.
+
+    Raises:
+        InvalidSetting: if it is neither a text nor a Path, or empty.
+    """
+    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
+        raise InvalidSetting(f"{name!r} must be the path of a file, got {path!r}.")
+    return Path(path)
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) -> bytes:

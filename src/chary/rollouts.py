@@ -1,4 +1,4 @@
-"""The step-by-step driver: any agent on any Gymnasium environment with discrete spaces."""
+"""The step-by-step drivers: any agent on Gymnasium environments with discrete spaces, one or many at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from chary.shield import Decision
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import VectorEnv
 
-__all__ = ["Episode", "rollout"]
+    from chary.wrappers import Guard
+    from chary.wrappers.lanes import Lanes
+
+__all__ = ["Episode", "rollout", "rollout_many"]
 
 
 class Episode(NamedTuple):
@@ -35,6 +39,8 @@ def rollout(
 ) -> Iterator[Episode]:
     """Play `episodes` episodes and yield each once it is finished.
 
+    Where the environment's `info` holds an `action_mask`, the agent's actions are held against it.
+
     Args:
         env: An environment with Discrete observations and actions that start at 0.
         agent: Any agent with the step API.
@@ -45,16 +51,39 @@ def rollout(
         before_finish: Called with each episode while it is still open.
 
     Raises:
-        InvalidSetting: if a space is not Discrete from 0.
+        InvalidSetting: if a space is not Discrete from 0, or a number is out of range.
+        InvalidAction: from the iterator, if the agent plays an action outside the mask.
     """
-    check_integer("episodes", episodes, minimum=0)
-    for name, space in (("observation_space", env.observation_space), ("action_space", env.action_space)):
-        if not _is_discrete(space):
-            raise InvalidSetting(f"{name!r} must be Discrete, got {space!r}.")
-        if int(space.start) != 0:  # type: ignore[attr-defined]
-            raise InvalidSetting(f"{name!r} must start at 0, got {space!r}.")
-    for k in range(first, first + episodes):
-        observation, _ = env.reset(seed=seed if k == first else None)
+    import gymnasium
+
+    from chary.wrappers.spaces import as_seed, discrete_size
+
+    seed = as_seed(seed)
+    _check_counts(episodes, first)
+    if not isinstance(env, gymnasium.Env):
+        raise InvalidSetting(
+            f"'env' must be a gymnasium.Env, got {type(env).__name__}. Use rollout_many for a vector."
+        )
+    if horizon is not None:
+        check_integer("horizon", horizon, minimum=1, way_out="Use None to leave it to the environment.")
+    discrete_size("observation_space", env.observation_space)
+    n_actions = discrete_size("action_space", env.action_space)
+    return _rollout(env, agent, range(first, first + episodes), seed, n_actions, horizon, before_finish)
+
+
+def _rollout(
+    env: gymnasium.Env[Any, Any],
+    agent: Agent,
+    numbers: range,
+    seed: int | None,
+    n_actions: int,
+    horizon: int | None,
+    before_finish: Callable[[Episode], None] | None,
+) -> Iterator[Episode]:
+    from chary.wrappers.spaces import action_mask, check_in_mask
+
+    for k in numbers:
+        observation, info = env.reset(seed=seed if k == numbers.start else None)
         state = int(observation)
         agent.begin(k, state)
         transitions: list[Transition] = []
@@ -63,7 +92,9 @@ def rollout(
         while not done:
             t = len(transitions)
             decision = agent.act(k, t, state)
-            observation, reward, terminated, truncated, _ = env.step(decision.action)
+            if "action_mask" in info:
+                check_in_mask(env, decision.action, action_mask(info["action_mask"], n_actions))
+            observation, reward, terminated, truncated, info = env.step(decision.action)
             step = Transition(state, decision.action, float(reward), int(observation), bool(terminated))
             agent.observe(k, step)
             transitions.append(step)
@@ -77,7 +108,111 @@ def rollout(
         yield episode
 
 
-def _is_discrete(space: object) -> bool:
-    from gymnasium.spaces import Discrete
+def rollout_many(
+    envs: VectorEnv[Any, Any, Any],
+    agent: Guard[int],
+    *,
+    episodes: int,
+    first: int = 0,
+    seed: int | None = None,
+) -> Iterator[Episode]:
+    """Play `episodes` episodes in a vector environment, as many at once as it has lanes.
 
-    return isinstance(space, Discrete)
+    Exactly `episodes` episodes begin, numbered in the order in which they do, and each is yielded once it is
+    finished. Lanes that have none left are still stepped, as a vector environment wants it, by the lowest
+    action that is offered; the agent neither decides nor hears of that. Every autoreset mode will do. An
+    iterator that is closed early abandons the episodes that are open.
+
+    Args:
+        envs: A vector environment with Discrete observations and actions from 0, whose episodes end within
+            the agent's horizon.
+        agent: A TabularAgent, or another with `act_many`.
+        episodes: How many episodes to play.
+        first: The number of the first one.
+        seed: Given to the first `reset`; None leaves the environments' generators alone.
+
+    Raises:
+        InvalidSetting: if a space is not Discrete from 0, or a number is out of range; from the iterator, if
+            an episode goes on beyond the agent's horizon.
+        InvalidAction: from the iterator, if the agent plays an action outside a mask.
+    """
+    from chary.wrappers.guard import Guard, horizon_of
+    from chary.wrappers.lanes import Lanes
+    from chary.wrappers.spaces import as_seed, discrete_size
+
+    seed = as_seed(seed)
+    _check_counts(episodes, first)
+    lanes = Lanes(envs)
+    if not isinstance(agent, Guard):
+        raise InvalidSetting(f"'agent' must have the calls of a Guard, got {type(agent).__name__}.")
+    discrete_size("observation_space", envs.single_observation_space)
+    numbers = range(first, first + episodes)
+    return _rollout_many(lanes, agent, numbers, seed, horizon_of(agent, None), str(envs))
+
+
+class _Lane(NamedTuple):
+    """An episode under way in a lane."""
+
+    number: int
+    transitions: list[Transition]
+    decisions: list[Decision]
+
+
+def _rollout_many(
+    lanes: Lanes, agent: Guard[int], numbers: range, seed: int | None, horizon: int | None, name: str
+) -> Iterator[Episode]:
+    from chary.wrappers.spaces import check_in_mask
+
+    left = iter(numbers)
+    under_way: dict[int, _Lane] = {}
+
+    def begin(begun: list[int]) -> None:
+        # In this order zip takes no number for a lane that is not there.
+        for i, number in zip(begun, left, strict=False):
+            agent.begin(number, lanes.state[i])
+            under_way[i] = _Lane(number, [], [])
+
+    try:
+        unfinished = len(numbers)
+        if unfinished:
+            begin(lanes.reset(seed, None)[2])
+        while unfinished:
+            begin(lanes.reset_ended())
+            lanes.check_ready(
+                horizon, [len(under_way[i].decisions) if i in under_way else 0 for i in range(lanes.n)]
+            )
+            playing = sorted(under_way)
+            now = [under_way[i] for i in playing]
+            decisions = agent.act_many(
+                [lane.number for lane in now],
+                [len(lane.decisions) for lane in now],
+                [lanes.state[i] for i in playing],
+            )
+            actions = lanes.any_actions()
+            for i, lane, decision in zip(playing, now, decisions, strict=True):
+                check_in_mask(f"lane {i} of {name}", decision.action, lanes.mask[i])
+                lane.decisions.append(decision)
+                actions[i] = decision.action
+            answer = lanes.step(actions)
+            finished = []
+            for move in answer.moves:
+                if move.lane not in under_way:
+                    continue
+                lane = under_way[move.lane]
+                agent.observe(lane.number, move.transition)
+                lane.transitions.append(move.transition)
+                if move.ended:
+                    del under_way[move.lane]
+                    agent.finish(lane.number)
+                    finished.append(Episode(lane.number, tuple(lane.transitions), tuple(lane.decisions)))
+            begin(answer.begun)
+            unfinished -= len(finished)
+            yield from finished
+    finally:
+        for lane in under_way.values():
+            agent.abandon(lane.number)
+
+
+def _check_counts(episodes: int, first: int) -> None:
+    check_integer("episodes", episodes, minimum=0)
+    check_integer("first", first, minimum=0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,6 +123,69 @@ class Setting:
         left = np.concatenate([np.cumsum(steps)[::-1], [0.0]])
         bounds: Floats = np.minimum(left, self.value_cap)
         return bounds
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all of it as arrays by name, for `from_arrays`."""
+        shape = np.array([self.n_states, self.n_actions, self.horizon])
+        numbers = np.array([self.discount, self.value_cap, self.scale.low, self.scale.high])
+        arrays: dict[str, NDArray[Any]] = {
+            "shape": shape,
+            "numbers": numbers,
+            "allowed": self.allowed,
+            "terminal": self.terminal,
+            "support": self.support,
+        }
+        known = {} if self.known is None else self.known._asdict()
+        return arrays | {f"known.{name}": array for name, array in known.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Setting:
+        """Return the setting that `to_arrays` was asked of.
+
+        Raises:
+            InvalidMDP: if they describe none.
+        """
+        try:
+            n_states, n_actions, horizon = (int(n) for n in arrays["shape"])
+            discount, value_cap, low, high = (float(x) for x in arrays["numbers"])
+            told = cls.declare(
+                n_states=n_states,
+                n_actions=n_actions,
+                horizon=horizon,
+                allowed=arrays["allowed"],
+                terminal=np.flatnonzero(arrays["terminal"]).tolist(),
+                discount=discount,
+                value_cap=value_cap,
+                scale=RewardScale(low, high),
+            )
+            support = np.array(arrays["support"], dtype=np.int64)
+            known = None
+            if "known.start" in arrays:
+                known = KnownReward(
+                    *(frozen(np.array(arrays[f"known.{name}"])) for name in KnownReward._fields)
+                )
+        except (KeyError, ValueError, TypeError) as problem:
+            raise InvalidMDP(f"'arrays' must describe a setting, got {problem}.") from problem
+        P, S = told.n_pairs, told.n_states
+        fits = support.shape == (P,) and bool(((support >= 1) & (support <= S)).all())
+        if known is not None:
+            entries = len(known.successor)
+            fits &= known.start.shape == (P + 1,) and known.start[0] == 0 and known.start[-1] == entries
+            fits &= bool((np.diff(known.start) >= 0).all()) and known.reward.shape == (entries,)
+            fits &= bool(((known.successor >= 0) & (known.successor < S)).all())
+            fits &= known.other_low.shape == known.other_high.shape == (P,)
+        if not fits:
+            raise InvalidMDP(f"'arrays' must describe a setting of {P} pairs, got others.")
+        return replace(told, support=frozen(support), known=known)
+
+    @property
+    def digest(self) -> str:
+        """What tells this problem from every other one: a hash of all that an agent is told."""
+        total = hashlib.sha256()
+        for name, array in sorted(self.to_arrays().items()):
+            total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            total.update(np.ascontiguousarray(array).tobytes())
+        return total.hexdigest()
 
     @classmethod
     def declare(

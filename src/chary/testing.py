@@ -6,12 +6,19 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from chary.critics.protocol import Critic, as_observations, checked_q_values, name_of
 from chary.errors import InvalidAction, InvalidBudget, InvalidData, check_integer
 from chary.shield import Plan
 
-__all__ = ["check_plan"]
+__all__ = ["check_critic", "check_plan"]
 
 S = TypeVar("S")
+
+# Single precision, and sums that a batch takes in another order.
+BATCH_TOLERANCE = 1e-5
 
 
 def check_plan(
@@ -54,6 +61,47 @@ def check_plan(
                     f"{question!r} must not change while the plan is in use, got {answer!r} and then "
                     f"{after.get(question)!r} at t = {t}, s = {s!r}. Freeze what it reads when it is built."
                 )
+
+
+def check_critic(critic: Critic, observations: ArrayLike, n_actions: int) -> None:
+    """Check that `critic` keeps what shielding with critics relies on, at each of `observations`.
+
+    Its values are finite and of shape (B, A). Asked again it answers the same to the bit, and one observation
+    alone is valued as it is in a batch, up to 1e-5 of its size (or of 1). It leaves the observations alone.
+
+    Args:
+        critic: The critic to check.
+        observations: (B, ...) observations, as many and as different as you like.
+        n_actions: The number A of actions.
+
+    Example:
+        >>> from chary.critics import FunctionCritic
+        >>> check_critic(FunctionCritic(lambda x: x * [1.0, 2.0], n_actions=2), [[0.5], [3.0]], n_actions=2)
+
+    Raises:
+        InvalidSetting: if it is no critic.
+        InvalidData: naming the critic and the promise that it breaks.
+    """
+    seen = as_observations("observations", observations)
+    given = seen.copy()
+    first = checked_q_values(critic, given, n_actions)
+    name = name_of(critic)
+    if not np.array_equal(given, seen):
+        raise InvalidData(f"'q_values' of {name} must not write to the observations. Copy them first.")
+    if not np.array_equal(checked_q_values(critic, given, n_actions), first):
+        raise InvalidData(
+            f"'q_values' of {name} must be the same when asked again, got others. Switch off dropout and "
+            "noise, and do not train it meanwhile."
+        )
+    for row, observation in enumerate(seen):
+        alone = checked_q_values(critic, observation[np.newaxis].copy(), n_actions)[0]
+        apart = np.abs(alone - first[row]) > BATCH_TOLERANCE * np.maximum(np.abs(first[row]), 1.0)
+        if apart.any():
+            a = int(apart.argmax())
+            raise InvalidData(
+                f"'q_values' of {name} must not depend on the rest of the batch, got {first[row, a]!r} in it "
+                f"and {alone[a]!r} alone for observation {row}, action {a}. Normalise by fixed numbers."
+            )
 
 
 def _answers(

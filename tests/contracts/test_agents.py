@@ -98,8 +98,12 @@ def outside(agent: TabularAgent, k: int, t: int, state: int, a: int) -> None:
 def undecided(agent: TabularAgent, k: int, t: int, state: int, a: int) -> None:
     refused(OutOfOrder, agent.begin, k, state)
     refused(OutOfOrder, agent.observe, k, Transition(state, 0, 0.0, state, False))
-    for wrong in (t + 1, t - 1, -1):
+    for wrong in (t + 1, -1, 0.5, None, "0"):
         refused(OutOfOrder, agent.act, k, wrong, state)
+    nobody: Any
+    for nobody in ([k], None, 0.5, {}):
+        refused(InvalidData, agent.begin, nobody, state)
+        refused(OutOfOrder, agent.act, nobody, t, state)
     refused(InvalidData, agent.act, k, t, (state + 1) % 4)
     for outside_of_space in (-1, 4, 0.5, None):
         refused(InvalidData, agent.act, k, t, outside_of_space)
@@ -107,9 +111,10 @@ def undecided(agent: TabularAgent, k: int, t: int, state: int, a: int) -> None:
 
 
 def decided(agent: TabularAgent, k: int, t: int, state: int, a: int) -> None:
-    refused(OutOfOrder, agent.act, k, t, state)
-    refused(OutOfOrder, agent.act, k, t + 1, state)
-    refused(OutOfOrder, agent.finish, k)
+    # Asked again, the answer is the same.
+    assert agent.act(k, t, state).action == a
+    refused(InvalidData, agent.act, k, t, (state + 1) % 4)
+    refused(OutOfOrder, agent.act, k, t + 2, state)
     refused(OutOfOrder, agent.begin, k, state)
     good = Transition(state, a, 0.0, 0, False)
     for wrong in (a + 1, a - 1, 7, None, 0.5):

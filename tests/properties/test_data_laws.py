@@ -173,7 +173,7 @@ def test_what_the_setting_accepts_an_agent_takes(columns: Columns) -> None:
     agent = TabularAgent(CharyUCBVI(eta=0.5), setting)
     agent.warm_start(log.episodes())
     counts = log.to_counts(setting)
-    rows = agent._knowledge.rows
+    rows = agent.plan.knowledge.rows
     assert rows.total.tolist() == counts.rows.total.tolist()
     assert rows.reward_total.tobytes() == counts.rows.reward_total.tobytes()
     assert rows.visits.tolist() == counts.rows.visits.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,10 @@ from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
-__all__ = ["Agent", "AgentSpec", "Transition"]
+__all__ = ["Agent", "AgentSpec", "EpisodeId", "Transition"]
+
+# What names an episode: a number or the user's own name for it.
+EpisodeId: TypeAlias = int | str
 
 
 class Transition(NamedTuple):
@@ -29,19 +32,19 @@ class Transition(NamedTuple):
 class Agent(Protocol):
     """The step API: any number of episodes, each begun, played step by step, and finished."""
 
-    def begin(self, episode: int, state: int) -> None:
+    def begin(self, episode: EpisodeId, state: int) -> None:
         """Open an episode that starts in `state`."""
         ...
 
-    def act(self, episode: int, t: int, state: int) -> Decision:
+    def act(self, episode: EpisodeId, t: int, state: int) -> Decision:
         """Return what to play at step `t`."""
         ...
 
-    def observe(self, episode: int, transition: Transition) -> None:
+    def observe(self, episode: EpisodeId, transition: Transition) -> None:
         """Take in what the played action led to."""
         ...
 
-    def finish(self, episode: int) -> None:
+    def finish(self, episode: EpisodeId) -> None:
         """Close the episode; its transitions now count."""
         ...
 

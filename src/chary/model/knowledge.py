@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.errors import InvalidData
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.counts import FIRST_ROOM, learn_into
@@ -20,6 +22,9 @@ Ints = NDArray[np.int64]
 
 # The radii that change with the counts; the others are fixed by the problem and the family.
 LEARNT_RADII = ("width", "reward_above", "reward_below", "spread")
+# What rows hold by entry, and by pair or state; the rest says where.
+ENTRIES = ("successor", "weight", "reward")
+TOTALS = ("total", "reward_total", "square_total", "visits")
 
 
 @final
@@ -53,6 +58,57 @@ class Knowledge:
         """Make sure that `need` entries are free, moving all rows together where they are not."""
         if self.rows.used[0] + need > len(self.rows.successor):
             self.rows = repacked(self.rows, 4 * need)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all that was learnt, each row's entries behind those of the row before, for `restore`."""
+        rows = self.rows
+        before = np.cumsum(rows.length) - rows.length
+        places = np.arange(int(rows.length.sum())) + np.repeat(rows.begin - before, rows.length)
+        entries = {name: getattr(rows, name)[places] for name in ENTRIES}
+        learnt = {name: getattr(self.radii, name).copy() for name in ("terminal", *LEARNT_RADII)}
+        return entries | {name: getattr(rows, name).copy() for name in ("length", *TOTALS)} | learnt
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take on what `to_arrays` returned; rows are laid out anew, which changes no number.
+
+        Raises:
+            InvalidData: if they are not counts of this problem.
+        """
+        S = len(self.rows.visits)
+        entries = len(np.asarray(arrays["successor"]).ravel())
+        kept: dict[str, NDArray[Any]] = {}
+        for name in (*ENTRIES, "length", *TOTALS, "terminal", *LEARNT_RADII):
+            mine = getattr(self.radii if name in ("terminal", *LEARNT_RADII) else self.rows, name)
+            shape = (entries,) if name in ENTRIES else mine.shape
+            kept[name] = np.array(arrays[name])
+            if kept[name].shape != shape or kept[name].dtype != mine.dtype:
+                raise InvalidData(
+                    f"{name!r} must be {mine.dtype} of shape {shape}, got {kept[name].dtype} of shape "
+                    f"{kept[name].shape}."
+                )
+        length, successor, weight = kept["length"], kept["successor"], kept["weight"]
+        if (length < 0).any() or int(length.sum()) != entries:
+            raise InvalidData(f"'length' must add up to {entries} entries, got {int(length.sum())}.")
+        begin = np.cumsum(length) - length
+        first = np.zeros(entries, dtype=bool)
+        first[begin[length > 0]] = True
+        ascending = first | (np.diff(successor, prepend=-1) > 0)
+        if not (ascending.all() and (successor >= 0).all() and (successor < S).all()):
+            raise InvalidData(f"'successor' must be states below {S}, ascending in every row.")
+        pairs = np.repeat(np.arange(len(length)), length)
+        counted = np.bincount(pairs, weights=weight, minlength=len(length))
+        if not ((weight >= 1.0).all() and np.array_equal(counted, kept["total"])):
+            raise InvalidData("'weight' must be counts that add up to 'total' in every row.")
+        longest = int(length.max(initial=0))
+        self.rows = self.rows._replace(
+            begin=begin,
+            length=length,
+            capacity=length.copy(),
+            used=np.array([entries, longest], dtype=np.int64),
+            **{name: kept[name] for name in (*ENTRIES, *TOTALS)},
+        )
+        for name in ("terminal", *LEARNT_RADII):
+            getattr(self.radii, name)[:] = kept[name]
 
     def copy(self) -> Knowledge:
         """Return the same knowledge in arrays of its own."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+import math
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import final
 
 import numpy as np
@@ -10,21 +11,39 @@ from numpy.typing import NDArray
 
 from chary.mdp import Setting
 from chary.model.knowledge import Knowledge
-from chary.planner._backup import new_scratch
+from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._kernels import (
     CHARGES,
     DIFFERENCE,
+    EVALUATE,
+    OPTIMISE,
+    PAPER,
     Explorer,
+    PlanArrays,
+    backward_into,
     charge_of,
     explore_into,
     new_explorer,
     new_plan_arrays,
     plan_into,
 )
+from chary.planner._prices import prices_into
+from chary.policies import OwnBaseline, as_policy_table
 
-__all__ = ["TabularPlan", "optimistic_policy"]
+__all__ = [
+    "Shorts",
+    "TabularPlan",
+    "explorer_of",
+    "floor_plan",
+    "optimistic_policy",
+    "own_plan",
+    "policy_values",
+]
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# Explorers of open chains are kept in 16 bits an action.
+Shorts = NDArray[np.int16]
 
 
 @final
@@ -32,11 +51,16 @@ class TabularPlan:
     """The three answers the shield asks for, from counts and bounds; `chary.shield.Plan` for states 0..S-1.
 
     `arrays` are the values and the baseline, see `PlanArrays`. `explorers` maps open chains to their
-    frozen policies, (H, S), and is shared by all plans of an agent; a chain that is not in it starts
-    here, with the policy that `new_explorer` makes.
+    frozen policies, (H, S) in 16 bits, and is shared by all plans of an agent; a chain that is not in it
+    starts here, with the policy that `new_explorer` makes.
+
+    The baseline is the policy with the best lower bound, ties going to `prior`, actions (S,) or (H, S). With
+    `fixed`, actions (H, S), it is that policy whatever the counts say: lower and upper values are its own,
+    and charges bound what is lost against it. There, and with a prior that changes from step to step, the
+    prices of charge `difference` are those of the box, V_hi(x) - V_lo(y): they hold, but are not as low.
     """
 
-    __slots__ = ("_kind", "_new_explorer", "_scratch", "arrays", "explorers", "knowledge")
+    __slots__ = ("_kind", "_new_explorer", "_prices", "_scratch", "arrays", "explorers", "fixed", "knowledge")
 
     def __init__(
         self,
@@ -46,16 +70,31 @@ class TabularPlan:
         *,
         charge: str = "coupled",
         upper: bool = True,
-        explorers: MutableMapping[int, Ints] | None = None,
-        new_explorer: Callable[[], Ints] | None = None,
+        explorers: MutableMapping[int, Shorts] | None = None,
+        new_explorer: Callable[[], Shorts] | None = None,
+        fixed: Ints | None = None,
     ) -> None:
         self._kind = CHARGES.index(charge)
         self._scratch = new_scratch(setting.n_states)
+        self._prices: dict[tuple[int, int], list[float]] = {}
         self.knowledge = knowledge
-        self.explorers: MutableMapping[int, Ints] = {} if explorers is None else explorers
-        self._new_explorer = new_explorer or (lambda: optimistic_policy(setting, knowledge))
+        self.explorers: MutableMapping[int, Shorts] = {} if explorers is None else explorers
+        self._new_explorer = new_explorer or (lambda: explorer_of(setting, knowledge))
+        self.fixed = fixed is not None
         self.arrays = new_plan_arrays(setting.n_states, setting.horizon, differences=self._kind == DIFFERENCE)
-        plan_into(self.arrays, knowledge.rows, knowledge.radii, prior, self._kind, upper, self._scratch)
+        if fixed is not None:
+            self.arrays.baseline[:] = as_policy_table(fixed, setting)
+            self.arrays.v_lower[:] = policy_values(knowledge, self.arrays.baseline, LOWER)
+        elif prior.ndim == 2 and not (prior == prior[0]).all():
+            _optimise_into(self.arrays, knowledge, prior)
+        else:
+            ties = prior[0] if prior.ndim == 2 else prior
+            plan_into(self.arrays, knowledge.rows, knowledge.radii, ties, self._kind, upper, self._scratch)
+            return
+        if upper:
+            self.arrays.v_upper[:] = policy_values(knowledge, self.arrays.baseline, UPPER)
+            if self._kind == DIFFERENCE:
+                _box_differences_into(self.arrays)
 
     def explore(self, chain: int, clock: int, s: int) -> int:
         """Return the action of that chain's explorer, pi_hat."""
@@ -68,11 +107,141 @@ class TabularPlan:
         return int(self.arrays.baseline[t, s])
 
     def charge(self, t: int, s: int, a: int) -> float:
-        """Return the charge of playing `a`, section 3."""
-        knowledge = self.knowledge
-        return float(
-            charge_of(self._kind, knowledge.rows, knowledge.radii, self.arrays, t, s, a, self._scratch)
+        """Return the charge of playing `a`, section 3; inf where it is not allowed."""
+        if self._kind != PAPER and a == self.arrays.baseline[t, s]:
+            return 0.0
+        prepared = self._prices.get((t, s))
+        if prepared is not None:
+            return prepared[a]
+        rows, radii = self.knowledge.rows, self.knowledge.radii
+        if rows.pair_index[s, a] < 0:
+            return math.inf
+        return float(charge_of(self._kind, rows, radii, self.arrays, t, s, a, self._scratch))
+
+    def prepare(self, steps: Iterable[tuple[int, int]]) -> None:
+        """Work out the charges at many (t, s) in one call; those worked out before are kept."""
+        missing = [step for step in dict.fromkeys(steps) if step not in self._prices]
+        if not missing:
+            return
+        stages, states = (np.array(column, dtype=np.int64) for column in zip(*missing, strict=True))
+        rows, radii = self.knowledge.rows, self.knowledge.radii
+        prices = np.empty((len(missing), rows.pair_index.shape[1]))
+        prices_into(prices, self._kind, rows, radii, self.arrays, stages, states, self._scratch)
+        self._prices.update(zip(missing, prices.tolist(), strict=True))
+
+
+def own_plan(
+    setting: Setting,
+    knowledge: Knowledge,
+    own: OwnBaseline,
+    *,
+    charge: str = "coupled",
+    upper: bool = True,
+    explorers: MutableMapping[int, Shorts] | None = None,
+    new_explorer: Callable[[], Shorts] | None = None,
+) -> TabularPlan:
+    """Return the plan in which a policy of the user's has the role that it was declared for.
+
+    Role `prior` breaks ties with it, `only` makes it the baseline, and `floor` the better of the two: see
+    `floor_plan`. The other arguments are those of `TabularPlan`.
+    """
+    if own.role == "floor":
+        assert own.start is not None
+        return floor_plan(
+            setting,
+            knowledge,
+            own.table,
+            start=own.start,
+            value_floor=own.value_floor,
+            charge=charge,
+            upper=upper,
+            explorers=explorers,
+            new_explorer=new_explorer,
         )
+    return TabularPlan(
+        setting,
+        knowledge,
+        own.table,
+        charge=charge,
+        upper=upper,
+        explorers=explorers,
+        new_explorer=new_explorer,
+        fixed=own.table if own.role == "only" else None,
+    )
+
+
+def floor_plan(
+    setting: Setting,
+    knowledge: Knowledge,
+    own: Ints,
+    *,
+    start: Floats,
+    value_floor: float | None = None,
+    charge: str = "coupled",
+    upper: bool = True,
+    explorers: MutableMapping[int, Shorts] | None = None,
+    new_explorer: Callable[[], Shorts] | None = None,
+) -> TabularPlan:
+    """Return the plan whose baseline is the better of `own` and the learnt one by lower bound.
+
+    The learnt baseline is the lower optimum, ties going to `own`, (H, S). Bounds are compared by their mean
+    over `start`, weights (S,): for `own` the larger of its lower value by the counts and of `value_floor`, in
+    scaled units, which stands for what is known from elsewhere, as from logged returns. `own` is kept unless
+    the learnt one is strictly better. Since the lower optimum is at least the lower value of every policy by
+    the same counts, `own` is kept on equality alone where there is no `value_floor`.
+
+    The other arguments are those of `TabularPlan`.
+
+    Raises:
+        InvalidAction: if `own` plays what is not allowed.
+    """
+    own = as_policy_table(own, setting)
+    learnt = TabularPlan(
+        setting,
+        knowledge,
+        own,
+        charge=charge,
+        upper=upper,
+        explorers=explorers,
+        new_explorer=new_explorer,
+    )
+    bound = float(start @ policy_values(knowledge, own, LOWER)[0])
+    if value_floor is not None:
+        bound = max(bound, value_floor)
+    if float(start @ learnt.arrays.v_lower[0]) > bound:
+        return learnt
+    return TabularPlan(
+        setting,
+        knowledge,
+        own,
+        charge=charge,
+        upper=upper,
+        explorers=explorers,
+        new_explorer=new_explorer,
+        fixed=own,
+    )
+
+
+def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
+    """Return the lower (`sign` LOWER) or upper (UPPER) values of a policy (H, S), (H + 1, S)."""
+    horizon, n_states = policy.shape
+    v = np.zeros((horizon + 1, n_states))
+    # Arrays that can be written to, as everywhere else: for others the kernel would be compiled anew.
+    played, nobody, none = np.array(policy), np.full(n_states, -1), np.zeros((0, 0))
+    backward_into(
+        v,
+        none,
+        played,
+        knowledge.rows,
+        knowledge.radii,
+        sign,
+        EVALUATE,
+        nobody,
+        none,
+        (0, horizon - 1),
+        new_scratch(n_states),
+    )
+    return v
 
 
 def optimistic_policy(setting: Setting, knowledge: Knowledge, explorer: Explorer | None = None) -> Ints:
@@ -83,3 +252,35 @@ def optimistic_policy(setting: Setting, knowledge: Knowledge, explorer: Explorer
     room = explorer or new_explorer(setting.n_states, setting.n_pairs, setting.horizon, falling=False)
     explore_into(room, knowledge.rows, knowledge.radii, new_scratch(setting.n_states))
     return np.array(room.policy)
+
+
+def explorer_of(setting: Setting, knowledge: Knowledge) -> Shorts:
+    """Return the optimistic policy as chains keep it."""
+    return optimistic_policy(setting, knowledge).astype(np.int16)
+
+
+def _optimise_into(plan: PlanArrays, knowledge: Knowledge, prior: Ints) -> None:
+    """Fill the lower optimum with its baseline, ties going to the actions of `prior`, (H, S)."""
+    none, scratch = np.zeros((0, 0)), new_scratch(prior.shape[1])
+    for t in reversed(range(len(prior))):
+        ties = np.array(prior[t])
+        backward_into(
+            plan.v_lower,
+            none,
+            plan.baseline,
+            knowledge.rows,
+            knowledge.radii,
+            LOWER,
+            OPTIMISE,
+            ties,
+            none,
+            (t, t),
+            scratch,
+        )
+
+
+def _box_differences_into(plan: PlanArrays) -> None:
+    """Fill D_t(x, y) = V_hi(x) - V_lo(y), 0 for a state against itself: what the values alone can tell."""
+    plan.difference[:] = plan.v_upper[:, :, None] - plan.v_lower[:, None, :]
+    states = np.arange(plan.v_lower.shape[1])
+    plan.difference[:, states, states] = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import copy
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -42,11 +42,15 @@ class MetaRollout(NamedTuple, Generic[S]):
     long: int
     missed: int
 
+    def record(self, keep: Callable[[object], Any]) -> list[Any]:
+        """Return the meta-rollout as plain values, for `restored`; `keep` says what of a transition."""
+        return [self.chain, _kept(self.steps, keep), *self[2:]]
+
     @classmethod
-    def restored(cls, record: Sequence[Any]) -> MetaRollout[S]:
-        """Return the meta-rollout whose fields these are, as a file gives them back."""
+    def restored(cls, record: Sequence[Any], recall: Callable[[Any], object]) -> MetaRollout[S]:
+        """Return the meta-rollout that `record` was asked of."""
         chain, steps, *numbers = record
-        return cls(chain, tuple(Step(*step) for step in steps), *numbers)
+        return cls(chain, tuple(_recalled(steps, recall)), *numbers)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,8 +78,8 @@ class Chain(Generic[S]):
         """The steps played so far: the chain's own clock."""
         return len(self.steps)
 
-    def record(self) -> list[Any]:
-        """Return the chain as plain values, for `restored`."""
+    def record(self, keep: Callable[[object], Any]) -> list[Any]:
+        """Return the chain as plain values, for `restored`; `keep` says what of a transition."""
         return [
             self.id,
             self.target,
@@ -83,7 +87,7 @@ class Chain(Generic[S]):
             self.last_advanced,
             self.waiting,
             self.complete,
-            [list(step) for step in self.steps],
+            _kept(self.steps, keep),
             self.fed_episodes,
             self.exhausted_episodes,
             self.long_episodes,
@@ -92,7 +96,7 @@ class Chain(Generic[S]):
         ]
 
     @classmethod
-    def restored(cls, record: Sequence[Any]) -> Chain[S]:
+    def restored(cls, record: Sequence[Any], recall: Callable[[Any], object]) -> Chain[S]:
         """Return the chain that `record` was asked of."""
         chain, target, born, last_advanced, waiting, complete, steps, fed, exhausted, long = record[:10]
         advances, refusals = record[10:]
@@ -103,7 +107,7 @@ class Chain(Generic[S]):
             last_advanced,
             waiting,
             complete,
-            [Step(*step) for step in steps],
+            _recalled(steps, recall),
             fed,
             exhausted,
             long,
@@ -251,3 +255,11 @@ class Pool(Generic[S]):
         if chain.waiting:
             self.take(chain)
         self._open -= 1
+
+
+def _kept(steps: Iterable[Step[S]], keep: Callable[[object], Any]) -> list[list[Any]]:
+    return [[step.s, step.a, step.s_next, keep(step.transition)] for step in steps]
+
+
+def _recalled(steps: Iterable[Sequence[Any]], recall: Callable[[Any], object]) -> list[Step[Any]]:
+    return [Step(s, a, s_next, recall(kept)) for s, a, s_next, kept in steps]

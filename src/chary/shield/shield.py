@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -94,7 +94,7 @@ class _Episode(Generic[S]):
     finished: list[MetaRollout[S]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
 
-    def record(self, open_chains: Collection[int]) -> list[Any]:
+    def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
         pending = None if self.pending is None else [self.pending[0], *_kept_decision(self.pending[1])]
         return [
             self.number,
@@ -107,13 +107,18 @@ class _Episode(Generic[S]):
             self.explored,
             self.refused,
             sorted(chain.id for chain in self.touched if chain.id in open_chains),
-            [list(rollout) for rollout in self.finished],
+            [rollout.record(keep) for rollout in self.finished],
             list(self.dropped),
         ]
 
     @classmethod
     def restored(
-        cls, plan: Plan[S], chains: Mapping[int, Chain[S]], record: Sequence[Any], limit: float
+        cls,
+        plan: Plan[S],
+        chains: Mapping[int, Chain[S]],
+        record: Sequence[Any],
+        limit: float,
+        recall: Callable[[Any], object],
     ) -> _Episode[S]:
         number, ledger, t, fed, pending, reached, terminated, explored, refused = record[:9]
         touched, finished, dropped = record[9:]
@@ -126,7 +131,7 @@ class _Episode(Generic[S]):
         now.fed = None if fed is None else chains[fed]
         now.reached, now.terminated, now.explored, now.refused = reached, terminated, explored, refused
         now.touched = {chains[chain] for chain in touched}
-        now.finished = [MetaRollout.restored(rollout) for rollout in finished]
+        now.finished = [MetaRollout.restored(rollout, recall) for rollout in finished]
         now.dropped = list(dropped)
         return now
 
@@ -381,28 +386,38 @@ class Shield(Generic[S]):
         """
         return self._close(self._open_episode("abandon", episode), episode)
 
-    def record(self) -> dict[str, Any]:
-        """Return all that happened as plain values, for `restore`; states and transitions are as given."""
+    def record(self, keep: Callable[[object], Any]) -> dict[str, Any]:
+        """Return all that happened as plain values, for `restore`; states are as given.
+
+        Args:
+            keep: Says what to write for a transition that was handed to `observe`.
+        """
         chains = {chain.id: chain for chain in self._pool.waiting()}
         chains |= {now.fed.id: now.fed for now in self._episodes.values() if now.fed is not None}
         return {
             "counters": [self._ended, self._finished, self._abandoned, self._dropped, self._blocked],
             "started": self._pool.started,
-            "chains": [chains[number].record() for number in sorted(chains)],
-            "episodes": [[episode, *now.record(chains)] for episode, now in self._episodes.items()],
+            "chains": [chains[number].record(keep) for number in sorted(chains)],
+            "episodes": [[episode, *now.record(chains, keep)] for episode, now in self._episodes.items()],
         }
 
-    def restore(self, record: Mapping[str, Any], plans: Mapping[Hashable, Plan[S]]) -> None:
+    def restore(
+        self,
+        record: Mapping[str, Any],
+        plans: Mapping[Hashable, Plan[S]],
+        recall: Callable[[Any], object],
+    ) -> None:
         """Take on what `record` returned; only for a shield that has seen nothing.
 
         Args:
             record: What another shield with the same options was asked for.
             plans: The plan of every open episode.
+            recall: The opposite of `keep`.
         """
-        chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each) for each in record["chains"]}
+        chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each, recall) for each in record["chains"]}
         self._ended, self._finished, self._abandoned, self._dropped, self._blocked = record["counters"]
         self._episodes = {
-            episode: _Episode.restored(plans[episode], chains, kept, self._rule.limit)
+            episode: _Episode.restored(plans[episode], chains, kept, self._rule.limit, recall)
             for episode, *kept in record["episodes"]
         }
         self._pool.restore(record["started"], chains.values())

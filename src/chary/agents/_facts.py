@@ -1,0 +1,180 @@
+"""What observations must agree with: the setting, the declared rewards, and one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents.protocol import Transition
+from chary.errors import InvalidAction, InvalidData, check_integer
+from chary.setting import Setting
+
+__all__ = ["Columns", "Facts"]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+REWARD_TOLERANCE = 1e-9
+
+# Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
+Columns = tuple[Ints, Ints, Ints, Floats, Bools]
+
+
+class Facts:
+    """Which states end episodes and which were left: a state does one or the other, in every episode.
+
+    Facts are noted when they are observed, not when their episode counts: two open episodes that contradict
+    each other are told so at once.
+    """
+
+    __slots__ = ("ends", "left", "setting")
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.ends: Bools = np.array(setting.terminal)
+        self.left: Bools = np.zeros(setting.n_states, dtype=bool)
+
+    def state(self, name: str, state: object) -> int:
+        """Return `state` as a whole number, once it is one of the setting's."""
+        # The common case first: this is asked at every decision.
+        s = state if type(state) is int else check_integer(name, state, minimum=0, error=InvalidData)
+        if not 0 <= s < self.setting.n_states:
+            raise InvalidData(f"{name!r} must lie in 0..{self.setting.n_states - 1}, got {s}.")
+        return s
+
+    def check_left(self, s: int) -> None:
+        """Raise InvalidData if an episode cannot go on in `s`, which ended another."""
+        if self.ends[s]:
+            raise InvalidData(
+                f"'state' must be one in which an episode goes on, got {s}, which is terminal. "
+                "Give endings a state of their own."
+            )
+
+    def checked(self, transition: Transition) -> Transition:
+        """Return the transition with a scaled reward, once it agrees with all that is known."""
+        step = self._agrees(transition)
+        self._check_ending(step, self.ends, self.left)
+        return step
+
+    def note(self, step: Transition) -> None:
+        """Take a checked transition for a fact."""
+        self.left[step.state] = True
+        if step.terminated:
+            self.ends[step.next_state] = True
+
+    def checked_columns(self, steps: Sequence[Transition]) -> Columns:
+        """Return many transitions as columns with scaled rewards, once all agree; note them as facts.
+
+        Raises:
+            InvalidData: by the first transition at fault; nothing is noted then.
+        """
+        columns = self._columns(steps)
+        if columns is None:
+            # Something is wrong, or of a type that only a closer look can tell: one by one.
+            checked = [self._agrees(step) for step in steps]
+            states, actions, scaled, nexts, terminated = (
+                np.array(column) for column in zip(*checked, strict=True)
+            )
+            rewards = scaled.astype(np.float64)
+            pairs = self.setting.pair_index[states, actions]
+        else:
+            states, pairs, nexts, rewards, terminated = columns
+        ends, left = self.ends.copy(), self.left.copy()
+        ends[nexts[terminated]] = True
+        left[states] = True
+        wrong = ends[states] | (ends[nexts] & ~terminated) | (left[nexts] & terminated)
+        if terminated.any() and self.setting.scale.low != 0.0:
+            wrong |= terminated
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            self._check_ending(self._agrees(steps[i]), ends, left)
+        self.ends, self.left = ends, left
+        return states, pairs, nexts, rewards, terminated
+
+    def _columns(self, steps: Sequence[Transition]) -> Columns | None:
+        """Return the columns of transitions that are plainly in order, else None."""
+        if not all(type(step) is Transition for step in steps):
+            return None
+        try:
+            states, actions, raw, nexts, terminated = (
+                np.array(column) for column in zip(*steps, strict=True)
+            )
+        except ValueError:
+            return None
+        whole = all(np.issubdtype(each.dtype, np.integer) for each in (states, actions, nexts))
+        if not (whole and raw.dtype == np.float64 and terminated.dtype == bool):
+            return None
+        if any(each.ndim != 1 for each in (states, actions, raw, nexts, terminated)):
+            return None
+        S, A, scale = self.setting.n_states, self.setting.n_actions, self.setting.scale
+        within = (states >= 0) & (states < S) & (nexts >= 0) & (nexts < S) & (actions >= 0) & (actions < A)
+        rewards = (raw - scale.low) / scale.span
+        within &= (rewards >= -REWARD_TOLERANCE) & (rewards <= 1 + REWARD_TOLERANCE)
+        if not within.all():
+            return None
+        pairs = self.setting.pair_index[states, actions]
+        if self.setting.known is not None or (pairs < 0).any():
+            return None
+        return states.astype(np.int64), pairs, nexts.astype(np.int64), np.clip(rewards, 0.0, 1.0), terminated
+
+    def _agrees(self, transition: Transition) -> Transition:
+        """Return the transition with a scaled reward, once it agrees with the setting."""
+        if not isinstance(transition, Transition):
+            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
+        s, x = self.state("state", transition.state), self.state("next_state", transition.next_state)
+        a = check_integer("action", transition.action, minimum=0, error=InvalidAction)
+        if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
+            raise InvalidAction(f"'action' must be allowed in state {s}, got {a}.")
+        scale = self.setting.scale
+        try:
+            reward = (float(transition.reward) - scale.low) / scale.span
+        except (TypeError, ValueError, OverflowError):
+            reward = float("nan")
+        if not -REWARD_TOLERANCE <= reward <= 1 + REWARD_TOLERANCE:
+            raise InvalidData(
+                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r}. "
+                "Declare the scale of your rewards in the setting."
+            )
+        if not isinstance(transition.terminated, (bool, np.bool_)):
+            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
+        self._check_declared(int(self.setting.pair_index[s, a]), x, reward)
+        return Transition(s, a, min(max(reward, 0.0), 1.0), x, bool(transition.terminated))
+
+    def _check_ending(self, step: Transition, ends: Bools, left: Bools) -> None:
+        """Raise InvalidData where a state ends episodes at one time and not at another."""
+        s, x = step.state, step.next_state
+        if ends[s] or (ends[x] and not step.terminated):
+            raise InvalidData(
+                f"'terminated' must be true whenever a terminal state is reached, got a step "
+                f"{'from' if ends[s] else 'to'} state {s if ends[s] else x} that goes on. "
+                "Give endings a state of their own."
+            )
+        if step.terminated and (left[x] or s == x):
+            raise InvalidData(
+                f"'terminated' must be false where a state was left before, got true in state {x}. "
+                "Give endings a state of their own."
+            )
+        if step.terminated and self.setting.scale.low != 0.0:
+            raise InvalidData(
+                f"'terminated' must be false where rewards have an offset, got true with rewards from "
+                f"{self.setting.scale.low:g}: ending early would pay. Pad episodes with reward 0."
+            )
+
+    def _check_declared(self, pair: int, x: int, reward: float) -> None:
+        """Raise InvalidData where an observed reward contradicts the declared one: the bounds rely on it."""
+        known = self.setting.known
+        if known is None:
+            return
+        begin, end = known.start[pair], known.start[pair + 1]
+        place = begin + np.searchsorted(known.successor[begin:end], x)
+        low, high = known.other_low[pair], known.other_high[pair]
+        if place < end and known.successor[place] == x:
+            low = high = known.reward[place]
+        if not low - REWARD_TOLERANCE <= reward <= high + REWARD_TOLERANCE:
+            raise InvalidData(
+                f"'reward' must be the declared one, {low:g} to {high:g} once scaled, got {reward:g}. "
+                "Use reward='estimated' if it is not a known function of the transition."
+            )

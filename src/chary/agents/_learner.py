@@ -1,0 +1,257 @@
+"""What an agent has learnt and the plans it makes of it, whoever plays by them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents._facts import Columns
+from chary.agents._saved import as_array, under
+from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.protocol import AgentSpec, Transition
+from chary.errors import InvalidData, check_choice
+from chary.model.knowledge import Knowledge
+from chary.planner.plan import Shorts, TabularPlan, explorer_of, own_plan
+from chary.policies import ROLES, OwnBaseline
+from chary.setting import Setting
+
+__all__ = ["Learner"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Counted at a time: room for all of them is made before.
+MOST_STEPS = 1000
+JOURNAL = ("states", "pairs", "nexts", "rewards", "terminated")
+
+
+@final
+class Learner:
+    """Counts, the plan that follows from them, and the explorers of open chains.
+
+    A plan reads the counts it was made from, so these are copied before they change while an open episode is
+    pinned to it. Plans are numbered, and their `version` is how many batches had been learnt before them;
+    what was learnt since the oldest plan in use was made is kept, so that this plan and all later ones can be
+    made again.
+    """
+
+    def __init__(
+        self,
+        spec: AgentSpec,
+        setting: Setting,
+        *,
+        prior: Ints,
+        own: OwnBaseline | None,
+        max_episodes: int | None,
+        warmup: int,
+    ) -> None:
+        total = None if max_episodes is None else max_episodes + warmup
+
+        def nothing() -> Knowledge:
+            return Knowledge.empty(setting, spec.bounds, episodes=max_episodes, total_episodes=total)
+
+        self._spec = spec
+        self._setting = setting
+        self._prior = prior
+        self._own = own
+        self.knowledge = nothing()
+        # With data `meta`, explorers learn from the warm-up and whole meta-rollouts alone.
+        self._separate = nothing() if isinstance(spec, CharyUCBVI) and spec.data == "meta" else None
+        self._plan: TabularPlan | None = None
+        self.plans = 0
+        self.version = 0
+        self._journal: deque[Columns] = deque()
+        self.explorers: dict[int, Shorts] = {}
+        self._latest_explorer: Shorts | None = None
+
+    @property
+    def apart(self) -> bool:
+        """Whether explorers learn from meta-rollouts alone."""
+        return self._separate is not None
+
+    @property
+    def plan(self) -> TabularPlan:
+        """The plan of all that was learnt."""
+        if self._plan is None:
+            self._plan = self._make_plan(self.knowledge)
+            self.plans += 1
+        return self._plan
+
+    def begin_with(self, columns: Columns) -> None:
+        """Count logged transitions, for all who learn."""
+        for knowledge in (self.knowledge, self._separate):
+            if knowledge is not None:
+                _count(knowledge, columns)
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget the plan: the next one will be made from what is known then."""
+        self._plan = self._latest_explorer = None
+
+    def learn(self, steps: Sequence[Transition], pinned: Collection[TabularPlan]) -> None:
+        """Count the steps of a complete episode; `pinned` are the plans that are still in use."""
+        self.renew()
+        if not steps:
+            return
+        if any(plan.knowledge is self.knowledge for plan in pinned):
+            self.knowledge = self.knowledge.copy()
+        columns = self._as_columns(steps)
+        _count(self.knowledge, columns)
+        self.version += 1
+        self._journal.append(columns)
+
+    def learn_rollout(self, steps: Sequence[Transition]) -> None:
+        """Let explorers learn from a whole meta-rollout."""
+        if self._separate is not None and steps:
+            _count(self._separate, self._as_columns(steps))
+            self._latest_explorer = None
+
+    def forget(self, chains: Iterable[int]) -> None:
+        """Forget the explorers of chains that have ended."""
+        for chain in chains:
+            self.explorers.pop(chain, None)
+
+    def trim(self, oldest: int) -> None:
+        """Forget what was learnt before version `oldest`, that of the oldest plan in use."""
+        while len(self._journal) > self.version - oldest:
+            self._journal.popleft()
+
+    def record(self, oldest: Knowledge) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return arrays and plain values for `restore`; `oldest` are the counts of the oldest plan in use."""
+        base = oldest if self._journal else self.knowledge
+        arrays = {f"counts.{name}": array for name, array in base.to_arrays().items()}
+        arrays["prior"] = self._prior
+        own = self._own
+        if own is not None:
+            arrays["own.table"] = own.table
+            if own.start is not None:
+                arrays["own.start"] = own.start
+        if self._separate is not None:
+            arrays |= {f"meta.{name}": array for name, array in self._separate.to_arrays().items()}
+        for i, name in enumerate(JOURNAL):
+            columns = [each[i] for each in self._journal]
+            arrays[f"journal.{name}"] = np.concatenate(columns) if columns else np.zeros(0)
+        # Chains that started with the same counts share an explorer.
+        shared: dict[int, Shorts] = {id(policy): policy for policy in self.explorers.values()}
+        places = {key: i for i, key in enumerate(shared)}
+        shape = (0, self._setting.horizon, self._setting.n_states)
+        arrays["explorers"] = np.stack(list(shared.values())) if shared else np.zeros(shape, dtype=np.int16)
+        about = {
+            "own": None if own is None else [own.role, own.value_floor],
+            "plans": self.plans,
+            "version": self.version,
+            "planned": self._plan is not None,
+            "journal": [len(each[0]) for each in self._journal],
+            "explorers": [[chain, places[id(policy)]] for chain, policy in self.explorers.items()],
+        }
+        return arrays, about
+
+    def restore(
+        self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], versions: Collection[int]
+    ) -> dict[int, TabularPlan]:
+        """Take on what `record` returned, and return the plans of `versions`, made again to the bit.
+
+        Raises:
+            InvalidData: if they are not of this problem.
+        """
+        setting = self._setting
+        S, A = setting.n_states, setting.n_actions
+        # -1 stands for no prior.
+        self._prior = as_array("prior", {"prior": arrays["prior"] + 1}, (S,), np.int64, below=A + 1) - 1
+        if about["own"] is not None:
+            role, value_floor = about["own"]
+            self._own = OwnBaseline(
+                table=as_array("own.table", arrays, (setting.horizon, S), np.int64, below=A),
+                role=check_choice("role", role, ROLES),
+                start=as_array("own.start", arrays, (S,), np.float64) if "own.start" in arrays else None,
+                value_floor=value_floor,
+            )
+        self.knowledge.restore(under("counts.", arrays))
+        if self._separate is not None:
+            self._separate.restore(under("meta.", arrays))
+        policies = _policies(arrays["explorers"], setting)
+        self.explorers = {int(chain): policies[place] for chain, place in about["explorers"]}
+        plans: dict[int, TabularPlan] = {}
+        self.version = int(about["version"]) - len(about["journal"])
+        for columns in self._batches(arrays, about["journal"]):
+            if self.version in versions:
+                plans[self.version] = self._make_plan(self.knowledge)
+                self.knowledge = self.knowledge.copy()
+            _count(self.knowledge, columns)
+            self._journal.append(columns)
+            self.version += 1
+        if about["planned"] or self.version in versions:
+            plans[self.version] = self._make_plan(self.knowledge)
+        self._plan = plans[self.version] if about["planned"] else None
+        self.plans = int(about["plans"])
+        return plans
+
+    def new_explorer(self) -> Shorts:
+        """Return the explorer of a chain that starts now; chains that start from the same counts share it."""
+        if self._latest_explorer is None:
+            knowledge = self.knowledge if self._separate is None else self._separate
+            self._latest_explorer = explorer_of(self._setting, knowledge)
+        return self._latest_explorer
+
+    def _make_plan(self, knowledge: Knowledge) -> TabularPlan:
+        charge = self._spec.charge if isinstance(self._spec, CharyUCBVI) else "paper"
+        if self._own is not None:
+            return own_plan(
+                self._setting,
+                knowledge,
+                self._own,
+                charge=charge,
+                upper=self._spec.shielded,
+                explorers=self.explorers,
+                new_explorer=self.new_explorer,
+            )
+        return TabularPlan(
+            self._setting,
+            knowledge,
+            self._prior,
+            charge=charge,
+            upper=self._spec.shielded,
+            explorers=self.explorers,
+            new_explorer=self.new_explorer,
+        )
+
+    def _as_columns(self, steps: Sequence[Transition]) -> Columns:
+        states, actions, rewards, nexts, ended = (np.array(column) for column in zip(*steps, strict=True))
+        return states, self._setting.pair_index[states, actions], nexts, rewards.astype(float), ended
+
+    def _batches(self, arrays: Mapping[str, NDArray[Any]], lengths: Sequence[int]) -> list[Columns]:
+        """Return what was learnt since, batch by batch, once it can be counted."""
+        states, pairs, nexts, rewards, ended = (arrays[f"journal.{name}"] for name in JOURNAL)
+        if not lengths:
+            return []
+        S, P = self._setting.n_states, self._setting.n_pairs
+        whole = all(np.issubdtype(each.dtype, np.integer) for each in (states, pairs, nexts))
+        sizes = {each.shape for each in (states, pairs, nexts, rewards, ended)}
+        fits = whole and sizes == {(sum(lengths),)} and rewards.dtype == np.float64 and ended.dtype == bool
+        for column, size in ((states, S), (pairs, P), (nexts, S)):
+            fits = fits and bool(((column >= 0) & (column < size)).all())
+        if not fits:
+            raise InvalidData("'journal' must hold transitions of this problem, got others.")
+        ends = np.cumsum(lengths)[:-1]
+        split = [np.split(each, ends) for each in (states, pairs, nexts, rewards, ended)]
+        return list(zip(*split, strict=True))
+
+
+def _count(knowledge: Knowledge, columns: Columns) -> None:
+    states, pairs, nexts, rewards, ended = columns
+    for first in range(0, len(states), MOST_STEPS):
+        span = slice(first, first + MOST_STEPS)
+        knowledge.learn(states[span], pairs[span], nexts[span], rewards[span])
+    knowledge.radii.terminal[nexts[ended]] = True
+
+
+def _policies(stacked: NDArray[Any], setting: Setting) -> list[Shorts]:
+    shape = (setting.horizon, setting.n_states)
+    fits = stacked.ndim == 3 and stacked.shape[1:] == shape and stacked.dtype == np.int16
+    if not (fits and bool(((stacked >= 0) & (stacked < setting.n_actions)).all())):
+        raise InvalidData("'explorers' must be policies of this problem, got others.")
+    return [np.array(each) for each in stacked]

@@ -1,0 +1,175 @@
+"""Lower and upper critics together, with how sure they are: what a critic's budget is charged by."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.critics.ensemble import EnsembleCritics, EnsembleSide
+from chary.critics.protocol import (
+    Critic,
+    Floats,
+    as_masks,
+    as_observations,
+    check_critic_type,
+    checked_q_values,
+    name_of,
+)
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real
+
+__all__ = ["CRITIC_STANDINGS", "CriticBounds", "CriticValues"]
+
+CRITIC_STANDINGS = ("certified", "calibrated", "uncertified")
+# By how much certified bounds may cross, relative to their size, before they contradict each other: networks
+# answer in single precision.
+ROUNDING = 1e-5
+
+
+class CriticValues(NamedTuple):
+    """What bounds say about B observations, all for the baseline pi(s) = argmax_a of the lower critic."""
+
+    baseline: NDArray[np.int64]  # (B,)
+    q_lower: Floats  # (B, A)
+    v_upper: Floats  # (B,): the upper critic's value of the baseline's action
+
+
+@dataclass(frozen=True, slots=True)
+class CriticBounds:
+    """A lower and an upper critic of the baseline's action values, and how sure they are.
+
+    The baseline is pi(s) = argmax_a q_lower(s, a), the lowest index among equals, over allowed actions. The
+    shifts move all actions alike, `q_lower - lower_shift` and `q_upper + upper_shift`, and so never change
+    it.
+
+    Args:
+        lower: A critic whose values are at most the baseline's, or should be.
+        upper: A critic whose values are at least the baseline's, or should be.
+        standing: `certified` is your word that both always hold; `calibrated` says that `calibrate_critics`
+            gave the shifts, for these very critics; `uncertified` promises nothing.
+        lower_shift: What is taken off the lower critic.
+        upper_shift: What is added to the upper critic.
+
+    Raises:
+        InvalidSetting: if a part is no critic, a shift is not finite, or one point estimate is to be
+            certified.
+        UnknownName: if there is no such standing.
+
+    Example:
+        >>> from chary.critics import FunctionCritic
+        >>> low = FunctionCritic(lambda x: x * [1.0, 2.0], n_actions=2)
+        >>> high = FunctionCritic(lambda x: x * [1.5, 2.5], n_actions=2)
+        >>> CriticBounds(low, high, standing="certified").evaluate([[1.0]], n_actions=2)
+        CriticValues(baseline=array([1]), q_lower=array([[1., 2.]]), v_upper=array([2.5]))
+    """
+
+    lower: Critic
+    upper: Critic
+    _: KW_ONLY
+    standing: str
+    lower_shift: float = 0.0
+    upper_shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_critic_type("lower", self.lower)
+        check_critic_type("upper", self.upper)
+        check_choice("standing", self.standing, CRITIC_STANDINGS)
+        for name, shift in (("lower_shift", self.lower_shift), ("upper_shift", self.upper_shift)):
+            check_real(name, shift, low=-np.inf, open_low=True, open_high=True)
+        if self.lower is self.upper and self.standing == "certified":
+            raise InvalidSetting(
+                "'standing' must not be 'certified' where one critic is both bounds, got a point estimate, "
+                f"{name_of(self.lower)}. Calibrate it, or give two critics."
+            )
+
+    @classmethod
+    def from_point(cls, critic: Critic, *, accept: str | None = None) -> CriticBounds:
+        """Take a point estimate for both bounds: refused unless its standing is accepted by name.
+
+        A point estimate charges v(s) - q(s, a) as if it were exact, so that a budget kept on paper may be
+        overspent in truth by as much as the estimate is wrong. Good enough to be calibrated, no more.
+
+        Args:
+            critic: The point estimate.
+            accept: `uncertified`, to say that you know.
+
+        Raises:
+            InvalidSetting: unless `accept="uncertified"`.
+        """
+        check_critic_type("critic", critic)
+        if accept != "uncertified":
+            raise InvalidSetting(
+                f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got {accept!r}. "
+                "Give lower and upper critics or an ensemble, or say accept='uncertified' and calibrate."
+            )
+        return cls(critic, critic, standing="uncertified")
+
+    @classmethod
+    def from_ensemble(cls, ensemble: EnsembleCritics) -> CriticBounds:
+        """Take the lower and the upper critic of an ensemble: uncertified until calibrated.
+
+        Raises:
+            InvalidSetting: if `ensemble` is none.
+        """
+        if not isinstance(ensemble, EnsembleCritics):
+            raise InvalidSetting(f"'ensemble' must be an EnsembleCritics, got {type(ensemble).__name__}.")
+        return cls(ensemble.lower, ensemble.upper, standing="uncertified")
+
+    def shifted(self, lower: float, upper: float, *, standing: str) -> CriticBounds:
+        """Return the same critics with `lower` more taken off and `upper` more added."""
+        return replace(
+            self,
+            standing=standing,
+            lower_shift=self.lower_shift + lower,
+            upper_shift=self.upper_shift + upper,
+        )
+
+    def evaluate(
+        self, observations: ArrayLike, n_actions: int, masks: ArrayLike | None = None
+    ) -> CriticValues:
+        """Return the baseline and the bounds at (B, ...) observations; no model is asked twice.
+
+        Args:
+            observations: One row an observation.
+            n_actions: The number A of actions.
+            masks: Which actions are allowed, (B, A); all by default.
+
+        Raises:
+            InvalidData: if an observation, a mask or a critic's answer is not what it must be, or certified
+                bounds contradict each other.
+        """
+        asked = as_observations("observations", observations)
+        A = check_integer("n_actions", n_actions, minimum=1)
+        allowed = None if masks is None else as_masks("masks", masks, (len(asked), A))
+        lower, upper = self._asked(asked, A)
+        # Before the shift, which could round two values to one.
+        baseline = (lower if allowed is None else np.where(allowed, lower, -np.inf)).argmax(axis=1)
+        rows = np.arange(len(asked))
+        with np.errstate(over="ignore"):
+            q_lower = lower - self.lower_shift
+            v_upper = upper[rows, baseline] + self.upper_shift
+        if self.standing == "certified":
+            self._check_order(q_lower[rows, baseline], v_upper)
+        return CriticValues(baseline, q_lower, v_upper)
+
+    def _asked(self, observations: NDArray[np.generic], A: int) -> tuple[Floats, Floats]:
+        low, high = self.lower, self.upper
+        if low is high:
+            values = checked_q_values(low, observations, A)
+            return values, values
+        if isinstance(low, EnsembleSide) and isinstance(high, EnsembleSide) and low.ensemble is high.ensemble:
+            sides = dict(zip(("lower", "upper"), low.ensemble.q_bounds(observations, A), strict=True))
+            return sides[low.side], sides[high.side]
+        return checked_q_values(low, observations, A), checked_q_values(high, observations, A)
+
+    def _check_order(self, lower: Floats, upper: Floats) -> None:
+        crossed = lower - upper > ROUNDING * np.maximum(np.abs(upper), 1.0)
+        if crossed.any():
+            row = int(crossed.argmax())
+            raise InvalidData(
+                f"'standing' cannot be 'certified' where the lower critic exceeds the upper one, got "
+                f"{lower[row]:g} above {upper[row]:g} for observation {row}. Declare them 'uncertified', and "
+                "calibrate."
+            )

@@ -1,0 +1,293 @@
+"""What a policy is worth, from logged decisions alone: an estimate, an interval, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.data import Log
+from chary.data._columns import Places
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
+from chary.model.bounds import Bounds
+from chary.model.knowledge import Knowledge
+from chary.model.radii import exact_radii
+from chary.planner._backup import LOWER, UPPER
+from chary.planner.plan import policy_values
+from chary.policies import Policy, as_policy_table, raw_value, scaled_value
+from chary.setting import Setting
+
+__all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+METHODS = ("model", "returns")
+
+# Rewards are sums of floats: what agents forgive in one, see chary.data.logs, times the steps.
+RETURN_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The value of a policy at the start of an episode, in the user's own units.
+
+    `lower` and `upper` hold together with probability 1 - `delta`, as far as `standing` goes; `note` says
+    what they rely on.
+    """
+
+    estimate: float
+    lower: float
+    upper: float
+    standing: str
+    method: str
+    delta: float
+    episodes: int
+    transitions: int
+    note: str
+
+    def describe(self) -> str:
+        """Return the evaluation as one sentence, and what it relies on."""
+        return (
+            f"worth {self.estimate:.4g}, from {self.lower:.4g} to {self.upper:.4g} with probability "
+            f"{1 - self.delta:g} ({self.standing}, by {self.method} of {self.episodes} episodes). {self.note}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the evaluation as plain numbers and words."""
+        return asdict(self)
+
+
+class _Value(NamedTuple):
+    """An estimate and its interval in scaled units, with what is to be said of them."""
+
+    estimate: float
+    lower: float
+    upper: float
+    standing: str
+    note: str
+
+
+def evaluate_policy(
+    log: Log,
+    policy: Policy,
+    setting: Setting,
+    *,
+    bounds: Bounds | None = None,
+    method: str = "model",
+    delta: float | None = None,
+    return_range: tuple[float, float] | None = None,
+) -> Evaluation:
+    """Return what a policy is worth at the start of an episode, by a log of decisions.
+
+    - `model`: counts of the log, whoever made it, and the bounds of a family: the lower and the upper value
+      of the policy, averaged over the start states as they were logged. The estimate takes the counts at
+      their word; from where the log does not show what the policy does, it and the lower bound count the
+      lowest reward.
+    - `returns`: the mean return of the logged episodes, for a log that this very policy made: every action
+      must be the policy's, and every episode whole. The interval is the empirical Bernstein one of Maurer
+      and Pontil (2009, Theorem 4) on both sides; episodes must be independent, and start as those to come.
+
+    Args:
+        log: The logged decisions.
+        policy: Anything that `chary.policies.as_policy_table` takes.
+        setting: The problem; the log is held against it.
+        bounds: The family, for `model`; `kl` by default. Families that need a number of episodes are told
+            that of the log.
+        method: `model` or `returns`.
+        delta: The probability with which the interval may miss, the bounds' own by default.
+        return_range: For `returns`: the lowest and the highest return of an episode in the user's units,
+            where they are known to lie closer than H times the range of rewards.
+
+    Raises:
+        InvalidData: naming the row, if the log contradicts the setting or, for `returns`, the policy.
+        CharyError: if an option makes no sense.
+
+    Example:
+        >>> coin = Setting.declare(n_states=1, n_actions=1, horizon=1)
+        >>> n = 400
+        >>> zeros = np.zeros(n, dtype=int)
+        >>> log = Log(episode=np.arange(n), t=zeros, state=zeros, action=zeros, reward=np.arange(n) % 2,
+        ...           next_state=zeros, terminated=zeros)
+        >>> found = evaluate_policy(log, [0], coin, method="returns")
+        >>> found.estimate, round(found.lower, 2), round(found.upper, 2), found.standing
+        (0.5, 0.41, 0.59, 'certified')
+    """
+    if not isinstance(log, Log):
+        raise InvalidSetting(
+            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
+        )
+    check_choice("method", method, METHODS)
+    family = Bounds() if bounds is None else bounds
+    if not isinstance(family, Bounds):
+        raise InvalidSetting(
+            f"'bounds' must be Bounds, got {type(bounds).__name__}. Use Bounds(family='kl')."
+        )
+    if delta is not None:
+        family = replace(
+            family, delta=check_real("delta", delta, low=0, high=1, open_low=True, open_high=True)
+        )
+    if method == "model" and return_range is not None:
+        raise InvalidSetting(
+            f"'return_range' must be left out with method 'model', got {return_range!r}. "
+            "Declare a value_cap in the setting."
+        )
+    table = as_policy_table(policy, setting)
+    log.checked(setting=setting)
+    value = (
+        _by_model(log, table, setting, family)
+        if method == "model"
+        else _by_returns(log, table, setting, family.delta, return_range)
+    )
+    return Evaluation(
+        estimate=raw_value(value.estimate, setting),
+        lower=raw_value(value.lower, setting),
+        upper=raw_value(value.upper, setting),
+        standing=value.standing,
+        method=method,
+        delta=family.delta,
+        episodes=log.n_episodes,
+        transitions=log.n_transitions,
+        note=value.note,
+    )
+
+
+def start_weights(log: Log, setting: Setting) -> Floats:
+    """Return how often episodes of the log start in each state, (S,), summing to 1.
+
+    Args:
+        log: The logged decisions.
+        setting: The problem.
+
+    Raises:
+        InvalidData: if a state is none of the setting's.
+    """
+    if not isinstance(log, Log):
+        raise InvalidSetting(
+            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
+        )
+    log.check_shape(setting)
+    counts = np.bincount(log.state[log.t == 0], minlength=setting.n_states)
+    return np.asarray(counts / counts.sum())
+
+
+def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value:
+    episodes = log.n_episodes
+    knowledge = Knowledge.empty(setting, bounds, episodes=episodes, total_episodes=episodes)
+    knowledge.learn(
+        log.state, setting.pair_index[log.state, log.action], log.next_state, _scaled_rewards(log, setting)
+    )
+    knowledge.radii.terminal[log.next_state[log.terminated]] = True
+    start = start_weights(log, setting)
+    lower, upper = (float(start @ policy_values(knowledge, table, sign)[0]) for sign in (LOWER, UPPER))
+    # The counts as if they were the truth, but within the value bounds as the others are.
+    vmax = np.array(setting.value_bounds)
+    plain = exact_radii(setting)._replace(vmax=vmax, terminal=knowledge.radii.terminal)
+    estimate = float(start @ policy_values(Knowledge(knowledge.rows, plain), table, LOWER)[0])
+    unseen = _unseen_states(knowledge, table, start)
+    note = "Holds for the start states as they were logged."
+    if unseen:
+        note += (
+            f" The log does not show what the policy does in {unseen} of the states it would reach: from "
+            f"there on the estimate and the lower bound count {setting.scale.low:g} a step."
+        )
+    return _Value(estimate, lower, upper, bounds.standing, note)
+
+
+def _unseen_states(knowledge: Knowledge, table: Ints, start: Floats) -> int:
+    """Return in how many states, reached by the counts, the policy plays what was never logged there."""
+    rows, terminal = knowledge.rows, knowledge.radii.terminal
+    here, unseen = start > 0, np.zeros(len(start), dtype=bool)
+    for actions in table:
+        there = np.zeros_like(here)
+        for s in np.flatnonzero(here & ~terminal).tolist():
+            p = rows.pair_index[s, actions[s]]
+            unseen[s] |= rows.total[p] == 0
+            there[rows.successor[rows.begin[p] : rows.begin[p] + rows.length[p]]] = True
+        here = there
+    return int(unseen.sum())
+
+
+def _by_returns(
+    log: Log, table: Ints, setting: Setting, delta: float, return_range: tuple[float, float] | None
+) -> _Value:
+    _check_played(log, table)
+    _check_whole(log, setting)
+    discounted = setting.discount**log.t * _scaled_rewards(log, setting)
+    returns = np.add.reduceat(discounted, np.flatnonzero(log.t == 0))
+    # The largest return, not the largest value: a cap on the mean says nothing about a single episode.
+    low, high = 0.0, float(np.sum(setting.discount ** np.arange(setting.horizon)))
+    if return_range is not None:
+        low, high = _as_range(return_range, setting, (low, high))
+        tolerance = RETURN_TOLERANCE * setting.horizon
+        wrong = (returns < low - tolerance) | (returns > high + tolerance)
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            raise InvalidData(
+                "'return_range' must hold every logged return, got "
+                f"{raw_value(float(returns[first]), setting):g} in episode "
+                f"{int(log.episode[log.t == 0][first])} and {int(wrong.sum()) - 1} more."
+            )
+    n, mean = len(returns), float(returns.mean())
+    radius = math.inf
+    if n > 1:
+        # ln(4 / delta): half of delta for each side.
+        chance = math.log(4 / delta)
+        radius = math.sqrt(2 * float(returns.var(ddof=1)) * chance / n)
+        radius += 7 * (high - low) * chance / (3 * (n - 1))
+    lower, cap = max(low, mean - radius), float(setting.value_bounds[0])
+    if lower > cap:
+        raise InvalidData(
+            f"'value_cap' must bound every policy's value, got {raw_value(cap, setting):g} where the logged "
+            f"returns are worth {raw_value(lower, setting):g} at least. Declare a larger one."
+        )
+    # By chance the mean of a sample may lie above the cap; the value does not.
+    upper = min(high, cap, mean + radius)
+    note = "Holds for independent episodes that start as those to come."
+    return _Value(min(mean, upper), lower, upper, "certified", note)
+
+
+def _check_played(log: Log, table: Ints) -> None:
+    wanted = table[log.t, log.state]
+    Places(log.row, log.unit).refuse(
+        "action",
+        "be the policy's own for method 'returns'",
+        log.action != wanted,
+        lambda i: f"{log.action[i]} and not {wanted[i]} at t = {log.t[i]}, s = {log.state[i]},",
+        "Use method 'model' for a log that something else made.",
+    )
+
+
+def _check_whole(log: Log, setting: Setting) -> None:
+    last = np.append(log.t[1:] == 0, True)
+    Places(log.row, log.unit).refuse(
+        "terminated",
+        f"be true at the last step of an episode shorter than {setting.horizon} for method 'returns'",
+        last & ~log.terminated & (log.t < setting.horizon - 1),
+        lambda i: f"false at t = {log.t[i]}",
+        "Declare the horizon of these episodes, or use method 'model'.",
+    )
+
+
+def _as_range(
+    return_range: tuple[float, float], setting: Setting, widest: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the user's range of returns in scaled units, and never wider than rewards allow."""
+    try:
+        low, high = (scaled_value(end, setting) for end in return_range)
+    except (TypeError, ValueError) as problem:
+        raise InvalidSetting(f"'return_range' must be two finite numbers, got {return_range!r}.") from problem
+    low, high = max(low, widest[0]), min(high, widest[1])
+    if not low < high:
+        raise InvalidSetting(
+            f"'return_range' must be (low, high) with low < high, and among the returns that rewards in "
+            f"[{setting.scale.low:g}, {setting.scale.high:g}] allow, got {return_range!r}."
+        )
+    return low, high
+
+
+def _scaled_rewards(log: Log, setting: Setting) -> Floats:
+    return np.clip((log.reward - setting.scale.low) / setting.scale.span, 0.0, 1.0)

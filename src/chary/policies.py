@@ -1,0 +1,503 @@
+"""Your own policy: a table, a function, a live model or a saved file as one checked table, and its role."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary._mdp_checks import as_start, frozen
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.files import write_file
+from chary.sealed import pack, unpack
+from chary.setting import Setting, as_policy
+
+__all__ = [
+    "ROLES",
+    "D3RLPyPolicy",
+    "OwnBaseline",
+    "Policy",
+    "SB3Policy",
+    "as_policy_table",
+    "load_policy",
+    "raw_value",
+    "save_policy",
+    "scaled_value",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# What a policy of yours may be to an agent, from the least to the most: see OwnBaseline.
+ROLES = ("prior", "floor", "only")
+
+KIND = "policy"
+TABLE = "table"
+WHOLE_KINDS = "iu"
+# Probabilities may come from float32.
+SUM_TOLERANCE = 1e-4
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """A model at work, as Stable-Baselines3 and d3rlpy have it."""
+
+    @property
+    def predict(self) -> Callable[..., Any]:
+        """What answers observations with actions."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SB3Policy:
+    """A live Stable-Baselines3 model as a policy: `model.predict(observation, deterministic=True)`.
+
+    It is asked once for every state that is not terminal, one observation at a time. Models are handed over
+    alive: chary opens no file that holds a pickle.
+
+    Args:
+        model: What has `predict(observation, deterministic=True) -> (action, state)`.
+        observations: (S, ...), the observation of each state; by default the state's own number, as
+            environments with a `Discrete` observation space have it.
+
+    Raises:
+        InvalidSetting: if the model has no `predict`.
+    """
+
+    model: Predicts
+    observations: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        _check_predicts("SB3Policy", self.model)
+
+    def actions(self, setting: Setting) -> Ints:
+        """Return what it plays in each state, (S,), terminal ones 0."""
+        observations = _observations(self.observations, setting)
+        actions = np.zeros(setting.n_states, dtype=np.int64)
+        for s in np.flatnonzero(~setting.terminal).tolist():
+            answer = self.model.predict(np.asarray(observations[s]), deterministic=True)
+            if not (isinstance(answer, tuple) and len(answer) == 2):
+                raise InvalidAction(
+                    f"'predict' must return an action and a state, got {_shown(answer)} for state {s}. "
+                    "Use D3RLPyPolicy for a model that returns actions alone."
+                )
+            actions[s] = _whole("predict", answer[0], 0, s)
+        return actions
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class D3RLPyPolicy:
+    """A live d3rlpy model with discrete actions as a policy: `model.predict(batch)`.
+
+    It is asked once, for all states that are not terminal. Models are handed over alive: chary opens no file
+    that holds a pickle.
+
+    Args:
+        model: What has `predict(observations) -> actions`, (B, ...) to (B,).
+        observations: (S, ...), the observation of each state, as the model was trained on it; for one-hot
+            states `numpy.eye(S, dtype=numpy.float32)`.
+
+    Raises:
+        InvalidSetting: if the model has no `predict`.
+    """
+
+    model: Predicts
+    observations: ArrayLike
+
+    def __post_init__(self) -> None:
+        _check_predicts("D3RLPyPolicy", self.model)
+
+    def actions(self, setting: Setting) -> Ints:
+        """Return what it plays in each state, (S,), terminal ones 0."""
+        acting = np.flatnonzero(~setting.terminal)
+        answer = self.model.predict(_observations(self.observations, setting)[acting])
+        chosen = _array("predict", answer, InvalidAction)
+        if chosen.shape != acting.shape or chosen.dtype.kind not in WHOLE_KINDS:
+            raise InvalidAction(
+                f"'predict' must return one whole number an observation, shape ({len(acting)},), got "
+                f"{chosen.dtype} of shape {chosen.shape}. Use SB3Policy for a model that returns a pair."
+            )
+        actions = np.zeros(setting.n_states, dtype=np.int64)
+        actions[acting] = chosen
+        return actions
+
+
+# A table, a function of the state or of step and state, a live model, or the name of a saved file.
+Policy = ArrayLike | Callable[..., SupportsIndex] | SB3Policy | D3RLPyPolicy | str | Path
+
+
+def as_policy_table(policy: Policy, setting: Setting) -> Ints:
+    """Return a policy as the actions it plays, (H, S), checked and read-only; terminal states play 0.
+
+    What a policy may be:
+
+    - actions, (S,) or (H, S) whole numbers, or probabilities, (S, A), of which the largest is played (the
+      lowest index among equals); where (H, S) and (S, A) are one shape, whole numbers are actions;
+    - a function `policy(state)`, asked once for every state, or `policy(t, state)`, asked once for every step
+      and state: those with one and with two parameters that have no default; terminal states are left out;
+    - a live model, as `SB3Policy` or `D3RLPyPolicy`;
+    - the name of a file that `save_policy` wrote.
+
+    An error that a function or a model of yours raises is passed on as it is.
+
+    Args:
+        policy: Any of these.
+        setting: The problem it is for.
+
+    Raises:
+        InvalidSetting: if it is none of these, has another shape, or its likeliest action is not allowed.
+        InvalidAction: if it plays what is no action, or none that is allowed there, naming step and state.
+        InvalidData: if a saved file cannot be used.
+
+    Example:
+        >>> shop = Setting.declare(n_states=3, n_actions=2, horizon=2)
+        >>> as_policy_table(lambda t, state: int(state > t), shop).tolist()
+        [[0, 1, 1], [0, 0, 1]]
+    """
+    _check_setting(setting)
+    H, S = setting.horizon, setting.n_states
+    if isinstance(policy, (str, Path)):
+        return load_policy(policy, setting)
+    if isinstance(policy, (SB3Policy, D3RLPyPolicy)):
+        return _checked(np.broadcast_to(policy.actions(setting), (H, S)), setting)
+    if callable(policy):
+        return _asked(policy, setting)
+    table = _array("policy", policy, InvalidSetting)
+    if table.shape in ((S,), (H, S)) and table.dtype.kind in WHOLE_KINDS:
+        return _checked(np.broadcast_to(table, (H, S)), setting)
+    if table.shape != (S, setting.n_actions):
+        raise InvalidSetting(
+            f"'policy' must be actions, whole numbers of shape ({S},) or ({H}, {S}), probabilities of shape "
+            f"({S}, {setting.n_actions}), a function, a model or a file, got {table.dtype} of shape "
+            f"{table.shape}."
+        )
+    # Rows of anything else would be read as preferences: actions by state and step, for one.
+    chosen = as_policy("policy", table, setting)
+    sums = np.where(setting.terminal, 1.0, table.sum(axis=1, dtype=float))
+    wrong = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
+    if len(wrong):
+        s = int(wrong[0])
+        raise InvalidSetting(
+            f"'policy' must hold probabilities that sum to 1 in every state, got {float(sums[s]):g} in state "
+            f"{s} and {len(wrong) - 1} more. Divide each row by its sum, or give actions."
+        )
+    return _checked(np.broadcast_to(chosen, (H, S)), setting)
+
+
+def save_policy(path: str | Path, table: Policy, setting: Setting, *, overwrite: bool = False) -> None:
+    """Write a policy, the whole file or none: numbers and a seal, nothing that could run.
+
+    Args:
+        path: Where to.
+        table: The policy, anything that `as_policy_table` takes.
+        setting: The problem it is for; the file is of use for problems of that shape alone.
+        overwrite: Whether a file that is there already may be replaced.
+
+    Raises:
+        InvalidSetting: if the file is there already or cannot be written, or the policy is none.
+        InvalidAction: if it plays what is not allowed.
+
+    Example:
+        >>> import tempfile
+        >>> shop = Setting.declare(n_states=2, n_actions=2, horizon=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_policy(Path(folder, "rule.npz"), [1, 0], shop)
+        ...     load_policy(Path(folder, "rule.npz"), shop).tolist()
+        [[1, 0]]
+    """
+    kept = as_policy_table(table, setting)
+    target = _as_path(path)
+    content = pack(KIND, {TABLE: kept}, {"shape": _shape(setting), "problem": _problem(setting)})
+    try:
+        if target.exists() and not overwrite:
+            raise InvalidSetting(
+                f"'path' must not be there already, got {str(target)!r}. "
+                "Choose another, or pass overwrite=True."
+            )
+        write_file(target, content)
+    except (OSError, UnicodeError) as problem:
+        raise InvalidSetting(
+            f"'path' must be a file that can be written, got {str(target)!r}: {problem}."
+        ) from problem
+
+
+def load_policy(path: str | Path, setting: Setting) -> Ints:
+    """Return a policy that `save_policy` wrote, (H, S), checked anew and read-only.
+
+    Args:
+        path: The file.
+        setting: The problem it is wanted for.
+
+    Raises:
+        InvalidData: if the file is not there, not whole, changed, of a newer schema, or of another problem.
+        InvalidAction: if it plays what is not allowed.
+    """
+    _check_setting(setting)
+    source = _as_path(path)
+    try:
+        content = source.read_bytes()
+    except (OSError, UnicodeError) as problem:
+        raise InvalidData(
+            f"'path' must be a file that can be read, got {str(source)!r}: {problem}."
+        ) from problem
+    try:
+        about, arrays = unpack(KIND, content)
+    except InvalidData as problem:
+        raise InvalidData(f"'path' must be a saved policy, got {str(source)!r}: {problem}") from problem
+    shape = about.get("shape") if isinstance(about, dict) else None
+    if shape != _shape(setting):
+        raise InvalidData(
+            f"'path' must hold a policy of this problem, {_shape(setting)}, got {str(source)!r} with "
+            f"{_shown(shape)}."
+        )
+    if about.get("problem") != _problem(setting):
+        raise InvalidData(
+            f"'path' must hold a policy of this problem, got {str(source)!r} of one with other allowed "
+            "actions or terminal states."
+        )
+    table = arrays.get(TABLE)
+    if (
+        table is None
+        or table.shape != (setting.horizon, setting.n_states)
+        or table.dtype.kind not in WHOLE_KINDS
+    ):
+        raise InvalidData(
+            f"'path' must hold a table of shape {(setting.horizon, setting.n_states)}, got {str(source)!r} "
+            "without one."
+        )
+    return _checked(table, setting)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnBaseline:
+    """A policy of yours in one of the `ROLES`; made by `OwnBaseline.declare`.
+
+    `table` has shape (H, S), `start` (S,) holds the weights of start states and `value_floor` is in scaled
+    units; both of role `floor` alone, None otherwise.
+    """
+
+    table: Ints
+    role: str
+    start: Floats | None = None
+    value_floor: float | None = None
+
+    @classmethod
+    def declare(
+        cls,
+        policy: Policy,
+        setting: Setting,
+        *,
+        role: str,
+        start: ArrayLike | int | None = None,
+        value_floor: float | None = None,
+    ) -> OwnBaseline:
+        """Check a policy and the role it is to have.
+
+        - `prior`: the baseline is learnt; yours decides ties, and so what is played while nothing is known.
+        - `floor`: the baseline is the better of yours and the learnt one by lower bound. The learnt one is
+          the policy with the best lower bound of all by the counts, so yours is kept on equality alone
+          unless `value_floor` tells more of it than the counts do.
+        - `only`: the baseline is yours, always; budgets are kept against it.
+
+        Args:
+            policy: Anything that `as_policy_table` takes.
+            setting: The problem.
+            role: One of `ROLES`.
+            start: For role `floor`: the state that episodes start in, or how likely each is, (S,).
+            value_floor: For role `floor`: a lower bound on the value of yours over these start states, in
+                your own units, such as `evaluate_policy(..., method="returns").lower`.
+
+        Raises:
+            CharyError: if the policy, the role or its options make no sense.
+
+        Example:
+            >>> shop = Setting.declare(n_states=3, n_actions=2, horizon=2)
+            >>> OwnBaseline.declare([0, 1, 1], shop, role="only").table.tolist()
+            [[0, 1, 1], [0, 1, 1]]
+        """
+        check_choice("role", role, ROLES)
+        table = as_policy_table(policy, setting)
+        if role != "floor":
+            if start is not None or value_floor is not None:
+                raise InvalidSetting(
+                    f"'start' and 'value_floor' must be left out with role {role!r}, which compares nothing, "
+                    f"got {_shown(start if value_floor is None else value_floor)}. Use role 'floor'."
+                )
+            return cls(table=table, role=role)
+        if start is None:
+            raise InvalidSetting(
+                "'start' must say where episodes start with role 'floor', got None. Pass a state, weights of "
+                "shape (S,), or start_weights(log, setting)."
+            )
+        given = _array("start", start, InvalidSetting)
+        weights = as_start(given, setting.n_states, setting.terminal)
+        if value_floor is None:
+            return cls(table=table, role=role, start=weights)
+        most = raw_value(float(setting.value_bounds[0]), setting)
+        way_out = f"Give it in your own units, over all {setting.horizon} steps."
+        floor = check_real(
+            "value_floor", value_floor, low=-math.inf, high=most, open_low=True, way_out=way_out
+        )
+        return cls(table=table, role=role, start=weights, value_floor=scaled_value(floor, setting))
+
+
+def raw_value(value: float, setting: Setting) -> float:
+    """Return the value of a policy in the user's units, from scaled ones.
+
+    V = span * v + low * sum of gamma^t over the H steps: with an offset `low` no episode ends early.
+
+    Raises:
+        InvalidSetting: if it is not a finite number.
+
+    Example:
+        >>> from chary.setting import RewardScale
+        >>> cold = Setting.declare(n_states=1, n_actions=1, horizon=4, scale=RewardScale(-10.0, 10.0))
+        >>> raw_value(3.0, cold), scaled_value(20.0, cold)
+        (20.0, 3.0)
+    """
+    _check_setting(setting)
+    number = check_real("value", value, low=-math.inf, open_low=True, open_high=True)
+    return number * setting.scale.span + _offset(setting)
+
+
+def scaled_value(value: float, setting: Setting) -> float:
+    """Return the value of a policy in scaled units, from the user's; the inverse of `raw_value`.
+
+    Raises:
+        InvalidSetting: if it is not a finite number.
+    """
+    _check_setting(setting)
+    number = check_real("value", value, low=-math.inf, open_low=True, open_high=True)
+    return (number - _offset(setting)) / setting.scale.span
+
+
+def _offset(setting: Setting) -> float:
+    """Return what the lowest reward at each of the H steps adds up to."""
+    return setting.scale.low * float(np.sum(setting.discount ** np.arange(setting.horizon)))
+
+
+def _asked(policy: Callable[..., SupportsIndex], setting: Setting) -> Ints:
+    """Return the table of a function: of the state, or of step and state."""
+    H, S = setting.horizon, setting.n_states
+    acting = np.flatnonzero(~setting.terminal).tolist()
+    table = np.zeros((H, S), dtype=np.int64)
+    if _parameters(policy) == 1:
+        for s in acting:
+            table[:, s] = _whole("policy", policy(s), 0, s)
+    else:
+        for t in range(H):
+            for s in acting:
+                table[t, s] = _whole("policy", policy(t, s), t, s)
+    return _checked(table, setting)
+
+
+def _parameters(policy: Callable[..., SupportsIndex]) -> int:
+    """Return how many positional parameters without default a function has, 1 or 2."""
+    way_out = "Wrap it: lambda state: ..., or lambda t, state: ..."
+    try:
+        parameters = inspect.signature(policy).parameters.values()
+    except (TypeError, ValueError) as problem:
+        raise InvalidSetting(
+            f"'policy' must be a function whose parameters can be read, got {_shown(policy)}. {way_out}"
+        ) from problem
+    needed = [each for each in parameters if each.default is each.empty]
+    positional = [each for each in needed if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if len(positional) not in (1, 2) or len(positional) != len(needed):
+        raise InvalidSetting(
+            "'policy' must be a function of the state, or of step and state, got one with the parameters "
+            f"({', '.join(str(each) for each in parameters)}). {way_out}"
+        )
+    return len(positional)
+
+
+def _whole(name: str, action: object, t: int, s: int) -> int:
+    place = f"This was at t = {t}, s = {s}."
+    whole = check_integer(name, action, minimum=0, error=InvalidAction, way_out=place)
+    # More than int64 holds is no action either, and must not overflow.
+    return min(whole, np.iinfo(np.int64).max)
+
+
+def _checked(table: NDArray[Any], setting: Setting) -> Ints:
+    """Return whole numbers (H, S) as a table of our own, once every action is allowed."""
+    S, A = setting.n_states, setting.n_actions
+    played = np.where(setting.terminal, 0, table)
+    inside = (played >= 0) & (played < A)
+    allowed = setting.allowed[np.arange(S), np.where(inside, played, 0).astype(np.int64)]
+    wrong = ~(inside & (allowed | setting.terminal))
+    if wrong.any():
+        t, s = (int(i) for i in np.argwhere(wrong)[0])
+        options = ", ".join(str(a) for a in np.flatnonzero(setting.allowed[s])[:20])
+        raise InvalidAction(
+            f"'policy' must play allowed actions only, in state {s} one of {options}, got "
+            f"{int(played[t, s])} at t = {t}, s = {s} and {int(wrong.sum()) - 1} more."
+        )
+    return frozen(played.astype(np.int64))
+
+
+def _array(name: str, values: object, error: type[InvalidSetting] | type[InvalidAction]) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise error(f"{name!r} must be an array of numbers, got {_shown(values)}.") from problem
+    if array.dtype.kind not in "biuf":
+        raise error(f"{name!r} must be an array of numbers, got {_shown(values)}.")
+    return array
+
+
+def _observations(observations: ArrayLike | None, setting: Setting) -> NDArray[Any]:
+    if observations is None:
+        return np.arange(setting.n_states)
+    shown = _array("observations", observations, InvalidSetting)
+    if shown.ndim == 0 or len(shown) != setting.n_states:
+        raise InvalidSetting(
+            f"'observations' must hold one observation a state, {setting.n_states}, got shape {shown.shape}."
+        )
+    return shown
+
+
+def _check_predicts(name: str, model: object) -> None:
+    if isinstance(model, type) or not isinstance(model, Predicts) or not callable(model.predict):
+        raise InvalidSetting(
+            f"'model' must be a live model with a method 'predict', got {_shown(model)} for {name}. Load it "
+            "with the library that made it."
+        )
+
+
+def _check_setting(setting: object) -> None:
+    if not isinstance(setting, Setting):
+        raise InvalidSetting(
+            f"'setting' must be a Setting, got {type(setting).__name__}. "
+            "Use Setting.declare(...), or the `setting` of a FiniteMDP."
+        )
+
+
+def _as_path(path: str | Path) -> Path:
+    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
+        raise InvalidSetting(f"'path' must be the name of a file, got {path!r}.")
+    return Path(path)
+
+
+def _shape(setting: Setting) -> dict[str, int]:
+    return {"states": setting.n_states, "actions": setting.n_actions, "horizon": setting.horizon}
+
+
+def _problem(setting: Setting) -> str:
+    """Return a digest of all that decides which policies there are."""
+    total = hashlib.sha256(repr(sorted(_shape(setting).items())).encode())
+    total.update(np.packbits(setting.allowed).tobytes())
+    total.update(np.packbits(setting.terminal).tobytes())
+    return total.hexdigest()
+
+
+def _shown(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,121 @@
+"""Which data would lower the charges most: the same plan again, with more visits to one pair at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.model.knowledge import Knowledge
+from chary.planner.plan import TabularPlan
+from chary.preview.measure import Cells, price
+from chary.preview.result import HelpfulPair, percent
+from chary.setting import Setting
+
+__all__ = ["rank_pairs"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# How many pairs are tried, each with a plan of its own, and how much is priced for each: about as many
+# numbers are looked at as there are states, for every proposal.
+MOST_PAIRS = 12
+MOST_PRICING = 4_000_000
+PRICING_ANYWAY = 100
+FEWEST_CELLS, MOST_CELLS = 50, 5000
+# A plan over this many visited pairs and steps takes seconds; fewer pairs are tried then.
+LARGE_PLAN = 2_000_000
+FEWEST_PAIRS = 4
+# A smaller share of the charge is not worth a visit.
+NOTICEABLE = 1e-3
+
+
+def rank_pairs(
+    setting: Setting,
+    knowledge: Knowledge,
+    plan: TabularPlan,
+    prior: Ints,
+    cells: Cells,
+    proposals: Ints,
+    charge: Floats,
+    *,
+    kind: str,
+    added: int,
+    progress: Callable[[], None],
+) -> tuple[tuple[HelpfulPair, ...], str]:
+    """Return the pairs whose further visits would lower the charges most, and how they were found.
+
+    `proposals` and `charge`, (C,), are what the explorer wants at the cells and what it is charged, scaled.
+    """
+    cost = charge * cells.weight
+    most = min(MOST_CELLS, max(FEWEST_CELLS, MOST_PRICING // (setting.n_states + PRICING_ANYWAY)))
+    heavy = np.argsort(-cost, kind="stable")[:most]
+    heavy = heavy[cost[heavy] > 0]
+    if not len(heavy):
+        return (), "Nothing is charged that data could lower."
+    some = Cells(cells.t[heavy], cells.state[heavy], cells.weight[heavy], np.zeros(0, dtype=np.int64))
+    wanted, weight = proposals[heavy], cells.weight[heavy] / cells.weight[heavy].sum()
+    baseline = plan.arrays.baseline[some.t, some.state]
+    asked, own = setting.pair_index[some.state, wanted], setting.pair_index[some.state, baseline]
+    mass = np.zeros(setting.n_pairs)
+    np.add.at(mass, asked, cost[heavy])
+    np.add.at(mass, own, cost[heavy])
+    visited = int((knowledge.rows.total > 0).sum())
+    tries = max(FEWEST_PAIRS, min(MOST_PAIRS, LARGE_PLAN // max(1, visited * setting.horizon)))
+    span = setting.scale.span
+    before = float(weight @ charge[heavy])
+    found: list[tuple[float, HelpfulPair]] = []
+    tried = 0
+    for p in np.argsort(-mass, kind="stable")[:tries]:
+        if mass[p] == 0:
+            break
+        progress()
+        s = int(np.searchsorted(setting.pair_start, p, side="right")) - 1
+        more = _with_visits(setting, knowledge, s, int(p), added)
+        if more is None:
+            continue
+        tried += 1
+        after = float(weight @ price(TabularPlan(setting, more, prior, charge=kind), some, wanted))
+        if before - after > NOTICEABLE * before:
+            roles = (bool((asked == p).any()), bool((own == p).any()))
+            pair = HelpfulPair(
+                state=s,
+                action=int(setting.pair_action[p]),
+                role="both" if all(roles) else "explorer" if roles[0] else "baseline",
+                visits=int(knowledge.rows.total[p]),
+                added=added,
+                supposed="its own" if knowledge.rows.total[p] else "other actions",
+                charge_before=before * span,
+                charge_after=after * span,
+            )
+            found.append((after, pair))
+    found.sort(key=lambda each: (each[0], each[1].state, each[1].action))
+    share = float(cost[heavy].sum() / cost.sum())
+    note = (
+        f"The {tried} pairs with most to gain were tried, {added} more visits each, on the {len(heavy):,} "
+        f"proposals with the largest charges times visits, {percent(share)} of all that is charged. Other "
+        "pairs may matter, too; outcomes are supposed to go on as they were seen, and what lowers charges "
+        f"by less than {NOTICEABLE:.1%} is left out."
+    )
+    return tuple(pair for _, pair in found), note
+
+
+def _with_visits(setting: Setting, knowledge: Knowledge, s: int, p: int, added: int) -> Knowledge | None:
+    """Return the knowledge with more visits to pair p, or None where nothing was seen in its state s."""
+    rows = knowledge.rows
+    like = [p] if rows.total[p] else list(range(setting.pair_start[s], setting.pair_start[s + 1]))
+    spans = [np.arange(rows.begin[each], rows.begin[each] + rows.length[each]) for each in like]
+    entries = np.concatenate(spans)
+    weight = rows.weight[entries]
+    if not len(entries):
+        return None
+    # Whole visits in the proportions seen: what rounding leaves over goes to the largest remainders.
+    exact = added * weight / weight.sum()
+    visits = np.floor(exact).astype(np.int64)
+    visits[np.argsort(visits - exact, kind="stable")[: added - int(visits.sum())]] += 1
+    nexts = np.repeat(rows.successor[entries], visits)
+    rewards = np.repeat(rows.reward[entries] / weight, visits)
+    more = knowledge.copy()
+    more.learn(np.full(added, s), np.full(added, p), nexts, np.clip(rewards, 0.0, 1.0))
+    return more

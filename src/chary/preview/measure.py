@@ -1,0 +1,263 @@
+"""What a preview computes: how well the baseline is known, what proposals cost, what budgets afford."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.model.knowledge import Knowledge
+from chary.planner._backup import LOWER, new_scratch
+from chary.planner._kernels import OPTIMISE, START, backward_into, new_explorer
+from chary.planner.plan import TabularPlan, optimistic_policy
+from chary.preview.result import BaselineKnowledge, Charges, StageKnowledge
+from chary.setting import Setting
+from chary.shield import Ledger, Rule, authorise
+
+__all__ = [
+    "Cells",
+    "Lanes",
+    "Played",
+    "Steps",
+    "charges_of",
+    "classify",
+    "grid_of",
+    "know_baseline",
+    "lanes_of",
+    "play",
+    "price",
+    "smallest_eta",
+]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ONLY, TIED, CHOSEN, BEST = range(4)
+# Quantiles are told at these levels.
+LEVELS = tuple(i / 40 for i in range(41))
+GRID_POINTS = 32
+# Halvings of the interval between two points of the grid.
+HALVINGS = 7
+
+
+class Steps(NamedTuple):
+    """Replayed steps in the order of the log, (N,): when, where, and of which episode (0, 1, 2, ...)."""
+
+    t: Ints
+    state: Ints
+    episode: Ints
+
+
+class Cells(NamedTuple):
+    """The different (t, state) of some steps, (C,), how often each occurs, and the one of each step, (N,)."""
+
+    t: Ints
+    state: Ints
+    weight: Ints
+    of_step: Ints
+
+    @classmethod
+    def of(cls, steps: Steps, n_states: int) -> Cells:
+        """Return the cells of some steps."""
+        code, of_step, weight = np.unique(
+            steps.t * n_states + steps.state, return_inverse=True, return_counts=True
+        )
+        return cls(code // n_states, code % n_states, weight, of_step.reshape(-1))
+
+
+class Lanes(NamedTuple):
+    """What the explorer's proposals are charged, for each t an array over all episodes that long.
+
+    Episodes are sorted by length, the longest first, so that those still running are always the first.
+    """
+
+    charge: tuple[Floats, ...]
+    differs: tuple[Bools, ...]
+    steps: int
+    episodes: int
+
+
+class Played(NamedTuple):
+    """What a rule allowed: shares of steps and episodes, means booked, the share that booked beyond eta."""
+
+    explored: float
+    deviating: float
+    episodes_deviating: float
+    per_step: float
+    per_episode: float
+    over: float
+
+
+def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArray[np.int8], Bools, Ints]:
+    """Return how well the baseline is known at (t, s), whether its lower bound says anything.
+
+    Both bounds are those of the optimum: the lower one of the baseline's own plan, the upper one of the
+    explorer's. A lower bound above every other action's upper bound therefore proves the action best.
+    """
+    H, S, P = setting.horizon, setting.n_states, setting.n_pairs
+    optimist = new_explorer(S, P, H, falling=False)
+    explorer = optimistic_policy(setting, knowledge, optimist)
+    v, q, baseline = np.zeros((H + 1, S)), np.zeros((H, P)), np.zeros((H, S), dtype=np.int64)
+    none, stages = np.zeros((0, 0)), (START, START + (H - 1))
+    backward_into(
+        v, q, baseline, knowledge.rows, knowledge.radii, LOWER, OPTIMISE, prior, none, stages, new_scratch(S)
+    )
+    kind = np.full((H, S), ONLY, dtype=np.int8)
+    number = np.diff(setting.pair_start)
+    acting = np.flatnonzero(number > 0)
+    first = setting.pair_start[:-1][acting]
+    several = number[acting] > 1
+    for t in range(H):
+        own = setting.pair_index[acting, baseline[t, acting]]
+        lower = q[t, own]
+        q[t, own] = optimist.q[t, own] = -np.inf
+        others_lower = np.maximum.reduceat(q[t], first)
+        others_upper = np.maximum.reduceat(optimist.q[t], first)
+        known = np.where(lower > others_upper, BEST, np.where(lower > others_lower, CHOSEN, TIED))
+        kind[t, acting] = np.where(several, known, ONLY)
+    return kind, v[:H] > 0.0, explorer
+
+
+def know_baseline(kind: NDArray[np.int8], worth: Bools, cells: Cells) -> BaselineKnowledge:
+    """Return how well the baseline is known at the cells, from what `classify` says of every (t, s)."""
+    found = kind[cells.t, cells.state]
+    by_stage = []
+    for t in range(len(kind)):
+        here = cells.t == t
+        number = int(cells.weight[here].sum())
+        if number:
+            part = np.bincount(found[here], weights=cells.weight[here], minlength=4) / number
+            by_stage.append(
+                StageKnowledge(
+                    t=t,
+                    steps=number,
+                    best=float(part[BEST]),
+                    chosen=float(part[CHOSEN]),
+                    tied=float(part[TIED]),
+                    only=float(part[ONLY]),
+                )
+            )
+    total = int(cells.weight.sum())
+    share = np.bincount(found, weights=cells.weight, minlength=4) / total
+    states = np.unique(cells.state)
+    return BaselineKnowledge(
+        best=float(share[BEST]),
+        chosen=float(share[CHOSEN]),
+        tied=float(share[TIED]),
+        only=float(share[ONLY]),
+        worth_something=float(cells.weight[worth[cells.t, cells.state]].sum() / total),
+        states=len(states),
+        states_best=len(np.setdiff1d(states, cells.state[found != BEST])),
+        by_stage=tuple(by_stage),
+    )
+
+
+def price(plan: TabularPlan, cells: Cells, proposals: Ints) -> Floats:
+    """Return what `proposals`, (C,), are charged at the cells, in scaled units."""
+    steps = zip(cells.t.tolist(), cells.state.tolist(), proposals.tolist(), strict=True)
+    return np.array([plan.charge(t, s, a) for t, s, a in steps])
+
+
+def charges_of(charge: Floats, doubled: Floats, differs: Bools, cells: Cells, span: float) -> Charges:
+    """Return what proposals cost, from the charges of the cells and whether each differs, (C,).
+
+    `doubled` are the charges of the same proposals with twice the data.
+    """
+    total = int(cells.weight.sum())
+    apart = int(cells.weight[differs].sum())
+    spent = float(charge[differs] @ cells.weight[differs]) * span
+
+    def quantiles(which: Bools) -> tuple[float, ...]:
+        if not which.any():
+            return ()
+        order = np.argsort(charge[which], kind="stable")
+        values, weight = charge[which][order], cells.weight[which][order]
+        # The smallest charge that at least this share of the proposals stays within.
+        place = np.searchsorted(np.cumsum(weight), np.array(LEVELS) * weight.sum(), side="left")
+        return tuple((values[np.minimum(place, len(values) - 1)] * span).tolist())
+
+    return Charges(
+        differing=apart / total,
+        mean=float(charge @ cells.weight) * span / total,
+        mean_differing=spent / apart if apart else None,
+        mean_doubled=float(doubled[differs] @ cells.weight[differs]) * span / apart if apart else None,
+        levels=LEVELS,
+        overall=quantiles(differs),
+        at_start=quantiles(differs & (cells.t == 0)),
+    )
+
+
+def lanes_of(steps: Steps, charge: Floats, differs: Bools) -> Lanes:
+    """Return the charges of all steps, (N,), by step of the episode."""
+    length = np.bincount(steps.episode)
+    start = np.concatenate([[0], np.cumsum(length)])[:-1]
+    start = start[np.argsort(-length, kind="stable")]
+    running = [int((length > t).sum()) for t in range(int(length.max()))]
+    rows = [start[:n] + t for t, n in enumerate(running)]
+    return Lanes(
+        tuple(charge[row] for row in rows), tuple(differs[row] for row in rows), len(charge), len(length)
+    )
+
+
+def play(lanes: Lanes, rule: Rule, eta: float) -> Played:
+    """Replay all episodes at once: every step puts the explorer's proposal to the ledger of its episode.
+
+    All in scaled units. The states are the logged ones, whatever is decided.
+    """
+    closed, deficit = np.zeros(lanes.episodes, dtype=bool), np.zeros(lanes.episodes)
+    strayed = np.zeros(lanes.episodes, dtype=bool)
+    explored = deviating = 0
+    for charge, differs in zip(lanes.charge, lanes.differs, strict=True):
+        n = len(charge)
+        ledger = Ledger(closed[:n], deficit[:n])  # type: ignore[arg-type]
+        afforded, after = authorise(ledger, np.ones(n, dtype=bool), charge, rule)  # type: ignore[arg-type]
+        closed[:n], deficit[:n] = after.closed, after.deficit
+        apart = afforded & differs
+        strayed[:n] |= apart
+        explored += int(np.sum(afforded))
+        deviating += int(np.sum(apart))
+    booked = float(deficit.sum())
+    return Played(
+        explored / lanes.steps,
+        deviating / lanes.steps,
+        float(strayed.mean()),
+        booked / lanes.steps,
+        booked / lanes.episodes,
+        # Beyond rounding of the sums.
+        float((deficit > eta * (1 + 1e-12) + 1e-12).mean()),
+    )
+
+
+def grid_of(lanes: Lanes, reach: float) -> list[float]:
+    """Return budgets to try, ascending: 0, one below every charge, and up to `reach` times all of them."""
+    total = np.zeros(lanes.episodes)
+    least = np.inf
+    for charge in lanes.charge:
+        total[: len(charge)] += charge
+        least = min(least, float(charge[charge > 0].min(initial=np.inf)))
+    if not np.isfinite(least):
+        return [0.0]
+    # A hair more than the sum, which others may add up in another order.
+    top = reach * float(total.max()) * (1 + 1e-9)
+    return [0.0, *np.geomspace(least / 2, max(top, least), GRID_POINTS).tolist()]
+
+
+def smallest_eta(grid: Sequence[float], measure: Callable[[float], float], wanted: float) -> float | None:
+    """Return the smallest budget found for which `measure` is at least `wanted`, 0 where any will do."""
+    place = next((i for i, eta in enumerate(grid) if measure(eta) >= wanted), None)
+    if place is None:
+        return None
+    if place <= 1:
+        # The first above 0 is too small for any charge: a rule that needs no more needs nothing.
+        return 0.0
+    low, high = grid[place - 1], grid[place]
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if measure(middle) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return high

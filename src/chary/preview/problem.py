@@ -1,0 +1,261 @@
+"""From a log and a few declarations to what an agent would know: a setting, and counts with their bounds."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.data import Log
+from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.model.bounds import Bounds
+from chary.model.counts import learn_into
+from chary.model.knowledge import Knowledge
+from chary.setting import RewardScale, Setting, as_policy
+
+__all__ = ["ALLOWED", "Problem", "learn_log", "make_prior", "make_problem"]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ALLOWED = ("all", "seen")
+# Entries of a table over steps and pairs that still fit into memory, several times over.
+MOST_ENTRIES = 10**8
+# Room that counting takes for each different successor: rows move to twice the place when they are full.
+ROOM = 4
+
+
+class Problem(NamedTuple):
+    """A log that agrees with its setting; `real` marks the steps that were logged, not filled in, (N,)."""
+
+    log: Log
+    real: Bools
+    setting: Setting
+    notes: tuple[str, ...]
+
+
+def make_problem(
+    log: Log,
+    *,
+    horizon: int | None,
+    discount: float,
+    reward_low: float | None,
+    reward_high: float | None,
+    n_states: int | None,
+    n_actions: int | None,
+    value_cap: float | None,
+    support: int | None,
+    allowed: str,
+) -> Problem:
+    """Return the problem that a log and some declarations describe; what is not declared is read off the log.
+
+    Raises:
+        InvalidData: if the log contradicts what was declared.
+        InvalidSetting: if a declaration is out of range.
+    """
+    check_choice("allowed", allowed, ALLOWED)
+    H = log.horizon if horizon is None else check_integer("horizon", horizon, minimum=1)
+    S = log.n_states if n_states is None else check_integer("n_states", n_states, minimum=1)
+    A = log.n_actions if n_actions is None else check_integer("n_actions", n_actions, minimum=1)
+    log.checked(n_states=S, n_actions=A)
+    if H < log.horizon:
+        raise InvalidSetting(
+            f"'horizon' must be at least the longest episode, {log.horizon} steps, got {H}. Declare it, or "
+            "cut the log."
+        )
+    if (S + 1) * A > MOST_ENTRIES or (S + 1) * H > MOST_ENTRIES:
+        raise InvalidSetting(
+            f"'n_states' times 'n_actions' or 'horizon' must not exceed {MOST_ENTRIES}, got {S}, {A} and "
+            f"{H}. Number states and actions from 0."
+        )
+    notes: list[str] = []
+    scale = _scale(log, reward_low, reward_high, notes)
+    first_free, real = log.n_states, np.ones(len(log), dtype=bool)
+    padded = bool(log.terminated.any()) and scale.low < 0
+    if padded:
+        log = log.padded(H)
+        real = log.state != first_free
+        notes.append(
+            "Rewards can be negative and episodes end early: they were filled up with steps of reward 0 in "
+            "a state of their own, which are not counted below. An agent needs the same: "
+            "log.padded(horizon)."
+        )
+    elif _mixed_endings(log):
+        log = log.with_own_ending()
+        notes.append(
+            "Some states end episodes at one time and not at another: endings were given a state of their "
+            "own. An agent needs the same: log.with_own_ending()."
+        )
+    added = int(log.n_states > first_free)
+    S = max(S + added, log.n_states)
+    mask = np.ones((S, A), dtype=bool)
+    if allowed == "seen":
+        mask[:] = False
+        mask[log.state, log.action] = True
+        # Where nothing was ever played, anything may be.
+        mask[~mask.any(axis=1)] = True
+    if padded:
+        mask[first_free] = np.arange(A) == 0
+    setting = Setting.declare(
+        n_states=S,
+        n_actions=A,
+        horizon=H,
+        discount=discount,
+        allowed=mask,
+        terminal=np.unique(log.next_state[log.terminated]).tolist(),
+        value_cap=_scaled_cap(value_cap, scale, H),
+        support=_support(support, added, (S, A), first_free if padded else None),
+        scale=scale,
+    )
+    if setting.n_pairs * H > MOST_ENTRIES:
+        raise InvalidSetting(
+            f"'horizon' times the allowed pairs must not exceed {MOST_ENTRIES}, got {H} and "
+            f"{setting.n_pairs}. Use a coarser set of states, or allowed 'seen'."
+        )
+    log.checked(setting=setting)
+    _check_support(log, setting)
+    notes += _said(n_states, n_actions, allowed, support)
+    return Problem(log, real, setting, tuple(notes))
+
+
+def learn_log(
+    log: Log, learnt: Ints, setting: Setting, bounds: Bounds, *, max_episodes: int | None
+) -> Knowledge:
+    """Return what an agent would know after reading the rows numbered `learnt`, before its first episode."""
+    state, nexts = log.state[learnt], log.next_state[learnt]
+    pair = setting.pair_index[state, log.action[learnt]]
+    rewards = np.clip((log.reward[learnt] - setting.scale.low) / setting.scale.span, 0.0, 1.0)
+    episodes = int((log.t[learnt] == 0).sum())
+    total = None if max_episodes is None else max_episodes + episodes
+    knowledge = Knowledge.empty(setting, bounds, episodes=max_episodes, total_episodes=total)
+    # Radii follow from the counts alone. Those of hoeffding are the quickest to keep beside them, so all but
+    # the last step of each pair is counted with them, and that last step then makes the ones asked for.
+    swift = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
+    distinct = len(np.unique(pair * setting.n_states + nexts))
+    swift.make_room(2 * ROOM * (distinct + setting.n_pairs))
+    last = np.zeros(len(pair), dtype=bool)
+    last[len(pair) - 1 - np.unique(pair[::-1], return_index=True)[1]] = True
+    for rows, radii in ((~last, swift.radii), (last, knowledge.radii)):
+        steps = (state[rows], pair[rows], nexts[rows], rewards[rows])
+        learn_into(swift.rows, radii, *steps, int(rows.sum()))
+    return Knowledge(swift.rows, knowledge.radii)
+
+
+def make_prior(prior: ArrayLike | str | None, log: Log, learnt: Bools, setting: Setting) -> tuple[Ints, str]:
+    """Return the policy that decides the baseline's ties, (S,) actions or -1, and what it is called.
+
+    `logged` is the action seen most often in each state, none where nothing was seen.
+    """
+    nobody = np.full(setting.n_states, -1, dtype=np.int64)
+    if prior is None:
+        return nobody, "none"
+    if not isinstance(prior, str):
+        try:
+            return np.array(as_policy("prior", np.asarray(prior), setting)), "given"
+        except (TypeError, ValueError, OverflowError) as problem:
+            if isinstance(problem, CharyError):
+                raise
+            raise InvalidSetting(
+                f"'prior' must be an array of actions, got {type(prior).__name__}."
+            ) from problem
+    if check_choice("prior", prior, ["none", "logged"]) == "none":
+        return nobody, "none"
+    counts = np.zeros((setting.n_states, setting.n_actions), dtype=np.int64)
+    np.add.at(counts, (log.state[learnt], log.action[learnt]), 1)
+    return np.where(counts.any(axis=1), counts.argmax(axis=1), -1).astype(np.int64), "logged"
+
+
+def _scale(log: Log, low: float | None, high: float | None, notes: list[str]) -> RewardScale:
+    seen = (float(log.reward.min()), float(log.reward.max()))
+    given = [
+        None if value is None else check_real(name, value, low=-np.inf, open_low=True, open_high=True)
+        for name, value in (("reward_low", low), ("reward_high", high))
+    ]
+    bottom = seen[0] if given[0] is None else given[0]
+    top = seen[1] if given[1] is None else given[1]
+    if log.terminated.any():
+        # What comes after an ending is worth 0, and must not lie outside.
+        bottom, top = min(bottom, 0.0), max(top, 0.0)
+    if top == bottom and given[1] is None:
+        top = bottom + max(1.0, abs(bottom))
+    if not (bottom < top and top - bottom < np.inf):
+        raise InvalidSetting(
+            f"'reward_low' must be below 'reward_high', and not by an overflow, got {bottom:g} and {top:g}."
+        )
+    if None in given:
+        notes.append(
+            f"The range of rewards, {bottom:g} to {top:g}, was taken from the log: if a reward can ever lie "
+            "outside, no bound below holds. Declare --reward-low and --reward-high."
+        )
+    return RewardScale(bottom, top)
+
+
+def _scaled_cap(cap: float | None, scale: RewardScale, H: int) -> float | None:
+    if cap is None:
+        return None
+    most = check_real("value_cap", cap, low=0.0, open_low=True, open_high=True)
+    if scale.low != 0.0:
+        raise InvalidSetting(
+            f"'value_cap' can be given only where rewards start at 0, got a lowest reward of {scale.low:g}. "
+            "Leave it out."
+        )
+    return min(most / scale.span, float(H))
+
+
+def _support(support: int | None, added: int, shape: tuple[int, int], padded: int | None) -> Any:
+    """Return how many successors pairs can have, with `added` ones for endings; 1 in the `padded` state."""
+    if support is None and padded is None:
+        return None
+    S = shape[0]
+    most = S if support is None else check_integer("support", support, minimum=1) + added
+    table = np.full(shape, min(most, S), dtype=np.int64)
+    if padded is not None:
+        table[padded] = 1
+    return table
+
+
+def _check_support(log: Log, setting: Setting) -> None:
+    pair = setting.pair_index[log.state, log.action]
+    seen = np.bincount(np.unique(pair * setting.n_states + log.next_state) // setting.n_states)
+    wrong = np.flatnonzero(seen > setting.support[: len(seen)])
+    if len(wrong):
+        p = int(wrong[0])
+        s = int(np.searchsorted(setting.pair_start, p, side="right")) - 1
+        raise InvalidData(
+            f"'support' must cover the successors seen, got {int(setting.support[p])} with {int(seen[p])} of "
+            f"state {s}, action {int(setting.pair_action[p])}. Declare more, or leave it out."
+        )
+
+
+def _mixed_endings(log: Log) -> bool:
+    ends = np.unique(log.next_state[log.terminated])
+    goes_on = np.isin(log.state, ends) | (np.isin(log.next_state, ends) & ~log.terminated)
+    return bool(goes_on.any())
+
+
+def _said(n_states: int | None, n_actions: int | None, allowed: str, support: int | None) -> list[str]:
+    """Return what was assumed because it was not declared."""
+    notes = []
+    if n_states is None or n_actions is None:
+        notes.append(
+            "States and actions are those of the log: if others can occur, declare --n-states and "
+            "--n-actions."
+        )
+    if allowed == "all":
+        notes.append(
+            "A log does not say which actions are allowed where: all of them were taken to be allowed "
+            "everywhere. With --allowed seen only those seen in a state are."
+        )
+    else:
+        notes.append(
+            "Only actions seen in a state were taken to be allowed there: what was never tried is never "
+            "proposed."
+        )
+    if support is None:
+        notes.append(
+            "Any state may follow any other, as far as the bounds know. If few can, declare how many with "
+            "--support: charges fall."
+        )
+    return notes

@@ -1,0 +1,365 @@
+"""What a preview says: plain values, and the sentences a reader without the theory can follow."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = [
+    "BaselineKnowledge",
+    "Basis",
+    "Charges",
+    "Curve",
+    "HelpfulPair",
+    "Outcome",
+    "Preview",
+    "RuleBasis",
+    "StageKnowledge",
+    "Threshold",
+    "percent",
+]
+
+# A share below this is called none at all.
+NEXT_TO_NOTHING = 5e-4
+# Sentences about budgets that a reader still takes in.
+MOST_TOLD = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What a preview rests on: the log, and what was declared or read off it.
+
+    Rewards, budgets and charges are in the user's own units everywhere. `learnt_*` are the episodes and steps
+    that bounds come from, `replayed_*` those whose states were replayed; `pairs` are allowed state-action
+    pairs and `pairs_seen` those learnt from.
+    """
+
+    episodes: int
+    steps: int
+    learnt_episodes: int
+    learnt_steps: int
+    replayed_episodes: int
+    replayed_steps: int
+    states: int
+    actions: int
+    pairs: int
+    pairs_seen: int
+    horizon: int
+    discount: float
+    reward_low: float
+    reward_high: float
+    value_cap: float | None
+    support: int | None
+    allowed: str
+    prior: str
+    bonus: str
+    bonus_scale: float
+    delta: float
+    max_episodes: int | None
+    charge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageKnowledge:
+    """How well the baseline is known at step `t`: shares of the `steps` logged there."""
+
+    t: int
+    steps: int
+    best: float
+    chosen: float
+    tied: float
+    only: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineKnowledge:
+    """How well the baseline's actions are known at the logged steps, as shares of them that sum to 1.
+
+    With a share held out, those are the steps held out; where a sample is replayed, still all of them.
+
+    Args:
+        best: Known to be best: the lower bound of the baseline's action lies above the upper bound of every
+            other allowed one, so that none can be better if the bounds hold.
+        chosen: Preferred by data: its lower bound lies above every other's lower bound, but not above every
+            upper one.
+        tied: No information: another action has the same lower bound, and the prior or the lowest number
+            decides.
+        only: No choice: one action is allowed.
+        worth_something: The share of steps at which the lower bound is more than what is certain anyway (the
+            lowest reward at every step left).
+        states: The states that these steps start in.
+        states_best: Those in which the baseline is known to be best at every step logged there.
+        by_stage: The same shares for each step of an episode.
+    """
+
+    best: float
+    chosen: float
+    tied: float
+    only: float
+    worth_something: float
+    states: int
+    states_best: int
+    by_stage: tuple[StageKnowledge, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charges:
+    """What the explorer's proposals would be charged at the replayed steps, whether afforded or not.
+
+    Args:
+        differing: The share of steps at which the explorer proposes another action than the baseline's.
+        mean: The mean charge of a step; where both agree it is 0 (with charge `paper` alone it is not).
+        mean_differing: The mean over the differing proposals; None where there are none.
+        mean_doubled: The same with twice the data: every logged step seen once more.
+        levels: Quantile levels from 0 to 1.
+        overall: The quantiles of the differing proposals' charges at these levels; empty without any.
+        at_start: The same for t = 0 alone.
+    """
+
+    differing: float
+    mean: float
+    mean_differing: float | None
+    mean_doubled: float | None
+    levels: tuple[float, ...]
+    overall: tuple[float, ...]
+    at_start: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one rule would have allowed on the replayed states with one budget.
+
+    Args:
+        rule: The rule's name.
+        eta: The budget of every episode.
+        step_bound: The largest true gap that rule `capped` assumes.
+        standing: How sure the promise is: certified, conditional, calibrated or uncertified.
+        explored: The share of steps at which the explorer may act, those where it agrees included.
+        deviating: The share of steps at which it may act and differs from the baseline.
+        episodes_deviating: The share of episodes with at least one such step.
+        charge_per_step: The mean charge booked a step.
+        charge_per_episode: The mean charge booked an episode.
+        episodes_over_eta: The share of episodes in which more than eta was booked: there the promise rests
+            on the rule's assumption alone.
+    """
+
+    rule: str
+    eta: float
+    step_bound: float | None
+    standing: str
+    explored: float
+    deviating: float
+    episodes_deviating: float
+    charge_per_step: float
+    charge_per_episode: float
+    episodes_over_eta: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Shares of steps explored and deviating against the budget, for one rule."""
+
+    rule: str
+    eta: tuple[float, ...]
+    explored: tuple[float, ...]
+    deviating: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """The smallest budget found that buys a share, to within 1 % of itself; 0 where any budget does.
+
+    `eta_explored` is for that share of all steps; `eta_deviating` for that share of the steps at which the
+    explorer differs from the baseline. None where no budget tried does.
+    """
+
+    rule: str
+    share: float
+    eta_explored: float | None
+    eta_deviating: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleBasis:
+    """What a rule's promise leans on."""
+
+    rule: str
+    standing: str
+    leans_on: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelpfulPair:
+    """A state-action pair, and what `added` more visits to it would do.
+
+    Args:
+        state: The state.
+        action: The action.
+        role: Whether the `explorer` proposes it there, it is the `baseline`'s own, or `both`, by step.
+        visits: How often it was seen.
+        added: How many visits were supposed.
+        supposed: Where their outcomes come from: `its own` seen ones in the same proportions, or, of one
+            never seen, those of the `other actions` in that state.
+        charge_before: The mean charge of the differing proposals looked at, weighted by visits.
+        charge_after: The same with these visits.
+    """
+
+    state: int
+    action: int
+    role: str
+    visits: int
+    added: int
+    supposed: str
+    charge_before: float
+    charge_after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a budget would buy, from logs alone; made by `chary.preview.preview`.
+
+    Args:
+        basis: The log, and what was declared.
+        notes: What a reader must know before trusting the numbers, one sentence each.
+        baseline: How well the baseline is known.
+        charges: What the explorer's proposals would be charged.
+        outcomes: One for every rule and budget.
+        curves: One for every rule.
+        thresholds: Budgets that buy 5, 25 and 50 % of the steps.
+        rules: What each rule leans on.
+        helpful: Pairs whose visits would lower the charges most, the best first.
+        helpful_note: How those were found.
+    """
+
+    basis: Basis
+    notes: tuple[str, ...]
+    baseline: BaselineKnowledge
+    charges: Charges
+    outcomes: tuple[Outcome, ...]
+    curves: tuple[Curve, ...]
+    thresholds: tuple[Threshold, ...]
+    rules: tuple[RuleBasis, ...]
+    helpful: tuple[HelpfulPair, ...]
+    helpful_note: str
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything as plain values, fit for JSON, with the sentences in front."""
+        return {"sentences": list(self.sentences()), **asdict(self)}
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return the findings in plain words."""
+        basis, known = self.basis, self.baseline
+        part = basis.replayed_episodes < basis.episodes
+        whose = f"Of {basis.replayed_episodes:,} episodes the" if part else "Their"
+        told = [
+            f"The log holds {basis.episodes:,} episodes with {basis.steps:,} decisions. {whose} states were "
+            "replayed; nothing was simulated, and nothing here knows the truth.",
+            f"The baseline is what would be done without exploring. At {percent(known.best)} of the logged "
+            f"decisions it is known to be the best action, at {percent(known.chosen)} data prefer it without "
+            f"ruling out the others, at {percent(known.tied)} data cannot tell"
+            + (f", and at {percent(known.only)} there is no choice" if known.only else "")
+            + f". In {known.states_best:,} of {known.states:,} states it is known to be best whenever they "
+            "were met.",
+            self._about_charges(),
+            *(self._about(outcome) for outcome in self._told_outcomes()),
+            *self._about_thresholds(),
+            *self._about_data(),
+        ]
+        return tuple(told)
+
+    def _told_outcomes(self) -> list[Outcome]:
+        """Return the outcomes of the first rule, of many budgets the smallest, the middle and the largest."""
+        first = [outcome for outcome in self.outcomes if outcome.rule == self.rules[0].rule]
+        return first if len(first) <= MOST_TOLD else [first[0], first[len(first) // 2], first[-1]]
+
+    def _about_charges(self) -> str:
+        charges = self.charges
+        if charges.mean_differing is None:
+            return (
+                "The explorer never proposes anything but the baseline's action at these states: either all "
+                "is known already, or so little that both fall back on the lowest-numbered action."
+            )
+        if charges.overall[-1] == 0:
+            return (
+                f"At {percent(charges.differing)} of the decisions the explorer would try another action "
+                "than the baseline, every time free of charge."
+            )
+        return (
+            f"At {percent(charges.differing)} of the decisions the explorer would try another action than "
+            f"the baseline. Such a step is charged {charges.mean_differing:.3g} in the mean, from "
+            f"{charges.overall[0]:.3g} to {charges.overall[-1]:.3g}: that is the most it may cost in "
+            "expectation, as far as the data can tell."
+        )
+
+    def _about(self, outcome: Outcome) -> str:
+        if self.charges.differing == 0:
+            return f"With a budget of {outcome.eta:g} an episode there is nothing to try."
+        if outcome.deviating == 0:
+            dear = self.charges.overall[0] if self.charges.overall else 0.0
+            return (
+                f"With a budget of {outcome.eta:g} an episode, rule {outcome.rule} would afford no such "
+                f"step: the cheapest is charged {dear:.3g}."
+            )
+        return (
+            f"With a budget of {outcome.eta:g} an episode, rule {outcome.rule} would let the explorer try "
+            f"something else at {percent(outcome.deviating)} of the decisions, in "
+            f"{percent(outcome.episodes_deviating)} of the episodes, and book "
+            f"{outcome.charge_per_episode:.3g} an episode in the mean."
+        )
+
+    def _about_thresholds(self) -> list[str]:
+        if not self.charges.differing:
+            return []
+        rule = self.rules[0].rule
+        found = [each for each in self.thresholds if each.rule == rule and each.eta_deviating is not None]
+        if not found:
+            return []
+        parts = [f"{each.eta_deviating:.3g} for {percent(each.share)}" for each in found]
+        return [
+            f"To let the explorer have its way where it differs, rule {rule} needs a budget of "
+            f"{_listed(parts)}."
+        ]
+
+    def _about_data(self) -> list[str]:
+        told, charges = [], self.charges
+        if charges.mean_differing and charges.mean_doubled is not None:
+            told.append(
+                "Twice as much data of the same kind would bring the mean charge of a differing step from "
+                f"{charges.mean_differing:.3g} to {charges.mean_doubled:.3g}."
+            )
+        if self.helpful:
+            best = self.helpful[0]
+            told.append(
+                f"Of single actions, {best.added} more tries of action {best.action} in state {best.state} "
+                f"would help most: the charges looked at would fall from {best.charge_before:.3g} to "
+                f"{best.charge_after:.3g} in the mean."
+            )
+        elif charges.mean_differing:
+            told.append("More tries of a single action in a single state would hardly lower the charges.")
+        return told
+
+
+def percent(share: float) -> str:
+    """Return a share in words for a sentence.
+
+    Example:
+        >>> percent(0.0), percent(0.00012), percent(0.034), percent(0.5), percent(0.9999), percent(1.0)
+        ('0 %', 'under 0.1 %', '3.4 %', '50 %', 'over 99.9 %', '100 %')
+    """
+    if 0 < share < NEXT_TO_NOTHING:
+        return "under 0.1 %"
+    if 1 - NEXT_TO_NOTHING < share < 1:
+        return "over 99.9 %"
+    digits = 1 if share < 0.1 or share > 0.9 else 0
+    text = f"{100 * share:.{digits}f}"
+    return f"{text.removesuffix('.0')} %"
+
+
+def _listed(parts: list[str]) -> str:
+    """Return parts joined as in a sentence.
+
+    Example:
+        >>> _listed(["a"]), _listed(["a", "b", "c"])
+        ('a', 'a, b and c')
+    """
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

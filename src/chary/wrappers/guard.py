@@ -1,0 +1,254 @@
+"""What decides about proposals, and what a proposal has to be before it is put to it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from chary.agents.protocol import EpisodeId, Transition
+from chary.agents.tabular import TabularAgent
+from chary.critics.shield import CriticShield
+from chary.errors import InvalidAction, InvalidSetting, check_integer
+from chary.shield import Decision, Plan
+from chary.wrappers.spaces import Mask, discrete_size
+
+__all__ = ["Guard", "Numbers", "Question", "Referee", "Verdict", "horizon_of", "next_number", "numbering"]
+
+S_contra = TypeVar("S_contra", contravariant=True)
+Numbers = Iterator[EpisodeId]
+
+
+@runtime_checkable
+class Guard(Protocol[S_contra]):
+    """The step API with proposals, for states of type S: a TabularAgent, or shielding with external critics.
+
+    The states of the transitions are of type S, too; what `observe`, `finish` and `abandon` return is left
+    alone.
+    """
+
+    def begin(self, episode: EpisodeId, state: S_contra) -> None:
+        """Open an episode that starts in `state`."""
+        ...
+
+    def act(self, episode: EpisodeId, t: int, state: S_contra, *, proposal: int | None = None) -> Decision:
+        """Decide at step `t`: play `proposal` if the budget affords it, else the baseline's action."""
+        ...
+
+    def act_many(
+        self,
+        episodes: Sequence[EpisodeId],
+        t: Sequence[int],
+        states: Sequence[S_contra],
+        proposals: Sequence[int] | None = None,
+    ) -> list[Decision]:
+        """Decide for many episodes at once, as `act` would for one after the other."""
+        ...
+
+    def observe(self, episode: EpisodeId, transition: Transition) -> object:
+        """Take in what the played action led to."""
+        ...
+
+    def finish(self, episode: EpisodeId) -> object:
+        """Close an episode that has come to its end."""
+        ...
+
+    def abandon(self, episode: EpisodeId) -> object:
+        """Close an episode that was broken off."""
+        ...
+
+    def plan_of(self, episode: EpisodeId) -> Plan[S_contra]:
+        """Return the plan an open episode is pinned to: its baseline replaces what is not allowed."""
+        ...
+
+
+class Verdict(NamedTuple):
+    """What became of a proposal.
+
+    `refused` is None where the budget let it through, `"budget"` where it did not, and `"not allowed"` where
+    the action does not exist in that state; in both cases the baseline was played.
+    """
+
+    proposal: int
+    refused: str | None
+    decision: Decision
+
+    def as_info(self) -> dict[str, Any]:
+        """Return the entries of `info`, see `Shielded`."""
+        decision = self.decision
+        return {
+            "proposal": self.proposal,
+            "action": decision.action,
+            "explored": self.refused is None,
+            "refused": self.refused,
+            "charge": decision.charge,
+            "deficit": decision.deficit,
+            "remaining": decision.remaining,
+        }
+
+
+class Question(NamedTuple):
+    """A proposal at one step of an open episode; `mask` is the environment's, None where it has none."""
+
+    episode: EpisodeId
+    t: int
+    state: Any
+    proposal: int
+    mask: Mask | None
+
+
+class Referee:
+    """Stands between whoever proposes and a guard: checks proposals, and holds back those not allowed.
+
+    Args:
+        guard: What decides.
+        actions: The action space of one environment.
+        observations: Its observation space.
+        horizon: Steps after which an episode is cut; None takes the guard's own, where it says so.
+
+    Raises:
+        InvalidSetting: if the guard lacks a call, or was made for other spaces.
+    """
+
+    def __init__(
+        self, guard: Guard[Any], *, actions: object, observations: object, horizon: int | None
+    ) -> None:
+        if not isinstance(guard, Guard):
+            raise InvalidSetting(
+                "'guard' must have begin, act, act_many, observe, finish, abandon and plan_of, got "
+                f"{type(guard).__name__}. Use a TabularAgent."
+            )
+        self._guard = guard
+        self.n_actions = discrete_size("action_space", actions)
+        self._allowed: Mask | None = None
+        self.horizon = horizon_of(guard, horizon)
+        if isinstance(guard, CriticShield) and guard.n_actions != self.n_actions:
+            raise InvalidSetting(
+                f"'guard' must know the environment's {self.n_actions} actions, got {guard.n_actions}."
+            )
+        if isinstance(guard, TabularAgent):
+            if guard.shield is None:
+                raise InvalidSetting(
+                    f"'guard' must have a budget, got agent {guard.spec.name!r}. Use CharyUCBVI(eta=...)."
+                )
+            setting = guard.setting
+            sizes = (discrete_size("observation_space", observations), self.n_actions)
+            if sizes != (setting.n_states, setting.n_actions):
+                raise InvalidSetting(
+                    f"'guard' must know the environment's {sizes[0]} states and {sizes[1]} actions, got a "
+                    f"setting of {setting.n_states} and {setting.n_actions}. Use setting_of(env)."
+                )
+            self._allowed = setting.allowed
+
+    def check(self, proposal: object) -> int:
+        """Return a proposal as an action.
+
+        Raises:
+            InvalidAction: if it is none at all.
+        """
+        a = check_integer("proposal", proposal, minimum=0, error=InvalidAction)
+        if a >= self.n_actions:
+            raise InvalidAction(f"'proposal' must lie in 0..{self.n_actions - 1}, got {a}.")
+        return a
+
+    def decide(self, questions: Sequence[Question]) -> list[Verdict]:
+        """Put the proposals to the guard, all at once, and return what became of them.
+
+        Raises:
+            InvalidAction: if a mask excludes the action of a baseline that cannot be told of it.
+        """
+        if not questions:
+            return []
+        episodes, steps = [question.episode for question in questions], [question.t for question in questions]
+        states = [question.state for question in questions]
+        guard = self._guard
+        if isinstance(guard, CriticShield):
+            offered = [q.mask is None or bool(q.mask[q.proposal]) for q in questions]
+            wanted = [q.proposal if there else None for q, there in zip(questions, offered, strict=True)]
+            masks = [question.mask for question in questions]
+            decisions = guard.act_many(episodes, steps, states, wanted, masks=masks)
+        else:
+            put = [self._admit(question) for question in questions]
+            offered = [there for _, there in put]
+            actions = [action for action, _ in put]
+            if len(questions) == 1:
+                # A batch is prepared before it is answered, which does not pay for one question.
+                decisions = [guard.act(episodes[0], steps[0], states[0], proposal=actions[0])]
+            else:
+                decisions = guard.act_many(episodes, steps, states, actions)
+        return [self._judge(*row) for row in zip(questions, offered, decisions, strict=True)]
+
+    def _admit(self, question: Question) -> tuple[int, bool]:
+        """Return the action to put to the guard, and whether that is the proposal.
+
+        One that is not allowed is held back: the baseline's own action, which costs nothing, takes its place.
+        """
+        episode, t, state, proposal, mask = question
+        declared = self._allowed is None or bool(self._allowed[state, proposal])
+        offered = mask is None or bool(mask[proposal])
+        if declared and offered and (mask is None or mask.all()):
+            return proposal, True
+        baseline = self._guard.plan_of(episode).baseline(t, state)
+        if mask is not None and not mask[baseline]:
+            raise InvalidAction(
+                f"'action_mask' must leave the baseline's action, got a mask without {baseline} in state "
+                f"{state!r}. Declare the allowed actions in the guard's setting."
+            )
+        return (proposal, True) if declared and offered else (baseline, False)
+
+    def _judge(self, question: Question, offered: bool, decision: Decision) -> Verdict:
+        refused = None if decision.explored else "budget"
+        if refused and offered and isinstance(self._guard, CriticShield) and question.mask is None:
+            # Its own masks are known to it alone: what it does not allow has no finite price.
+            price = self._guard.plan_of(question.episode).charge(
+                question.t, question.state, question.proposal
+            )
+            offered = math.isfinite(price)
+        return Verdict(question.proposal, refused if offered else "not allowed", decision)
+
+
+def horizon_of(guard: object, horizon: int | None) -> int | None:
+    """Return the steps of an episode: those given, else the guard's own, where it says so.
+
+    Raises:
+        InvalidSetting: if more are given than the guard decides about.
+    """
+    given = None if horizon is None else check_integer("horizon", horizon, minimum=1)
+    if isinstance(guard, TabularAgent):
+        own = guard.setting.horizon
+    elif isinstance(guard, CriticShield):
+        own = guard.horizon
+    else:
+        return given
+    if given is not None and given > own:
+        raise InvalidSetting(
+            f"'horizon' must not exceed the guard's own, {own}, got {given}. Declare more to the guard."
+        )
+    return own if given is None else given
+
+
+def numbering(numbers: Numbers | None) -> Numbers:
+    """Return the iterator that names episodes: the one given, else 0, 1, 2, ...
+
+    Raises:
+        InvalidSetting: if it is no iterator.
+    """
+    if numbers is None:
+        return itertools.count()
+    if not isinstance(numbers, Iterator):
+        raise InvalidSetting(
+            f"'numbers' must be an iterator, got {type(numbers).__name__}. Use itertools.count(first)."
+        )
+    return numbers
+
+
+def next_number(numbers: Numbers) -> EpisodeId:
+    """Return the name of the next episode.
+
+    Raises:
+        InvalidSetting: if there are none left.
+    """
+    for number in numbers:
+        return number
+    raise InvalidSetting("'numbers' must name every episode, got no more. Use itertools.count(first).")

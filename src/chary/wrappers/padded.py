@@ -1,0 +1,83 @@
+"""Episodes that go on to the horizon, for rewards that make it pay to end early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from chary.errors import InvalidSetting, OutOfOrder, check_integer
+from chary.wrappers.spaces import discrete_size
+
+__all__ = ["Padded"]
+
+
+class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose endings lead to a state of their own, where nothing is earned until the horizon.
+
+    Bounds are on rewards scaled to [0, 1]. Where rewards can be negative, ending early would look better than
+    it is, and agents refuse it. Here a step that terminates leads to state n, one more than the environment
+    has, in which all actions earn 0; the horizon then truncates. Episodes that the environment truncates
+    itself are left alone. `Log.padded` does the same to logged data.
+
+    Args:
+        env: An environment with Discrete observations and actions from 0.
+        horizon: The steps of an episode.
+
+    Raises:
+        InvalidSetting: if a space is not Discrete from 0.
+
+    Example:
+        >>> env = Padded(gymnasium.make("FrozenLake-v1"), horizon=60)
+        >>> int(env.observation_space.n)
+        17
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], *, horizon: int) -> None:
+        if not isinstance(env, gymnasium.Env):
+            raise InvalidSetting(f"'env' must be a gymnasium.Env, got {type(env).__name__}.")
+        super().__init__(env)
+        self._n_actions = discrete_size("action_space", env.action_space)
+        self._end = discrete_size("observation_space", env.observation_space)
+        self._horizon = check_integer("horizon", horizon, minimum=1)
+        self.observation_space = Discrete(self._end + 1)
+        self._t = self._horizon
+        self._over = False
+
+    @property
+    def horizon(self) -> int:
+        """The steps of an episode."""
+        return self._horizon
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode of the environment."""
+        self._t, self._over = self._horizon, False
+        answer = self.env.reset(seed=seed, options=options)
+        self._t = 0
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play one step, or wait where the environment's episode has come to its end.
+
+        Raises:
+            OutOfOrder: if no episode has begun, or the last one is over.
+        """
+        if self._t == self._horizon:
+            raise OutOfOrder("'step' must follow 'reset' and come before the horizon. Call reset() first.")
+        observation: Any = None
+        reward: Any = 0.0
+        cut, info = False, dict[str, Any]()
+        if not self._over:
+            observation, reward, terminated, cut, info = self.env.step(action)
+            self._over = bool(terminated)
+        self._t += 1
+        if self._over:
+            observation, cut = np.int64(self._end), False
+            info = {**info, "action_mask": np.ones(self._n_actions, dtype=np.int8)}
+        if cut:
+            self._t = self._horizon
+        return observation, reward, False, self._t == self._horizon, info

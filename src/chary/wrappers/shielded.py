@@ -1,0 +1,165 @@
+"""One environment whose actions are proposals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from chary.agents.protocol import EpisodeId, Transition
+from chary.errors import CharyError, InvalidSetting, OutOfOrder
+from chary.wrappers.guard import Guard, Numbers, Question, Referee, next_number, numbering
+from chary.wrappers.spaces import Mask, action_mask, as_seed, state_of
+
+__all__ = ["Shielded"]
+
+
+class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment in which anyone proposes actions and a guard decides what is played.
+
+    Observations, rewards and endings are the environment's own. An episode of the guard begins with `reset`,
+    is finished by the step that ends it (`terminated`, `truncated`, or the guard's horizon, which truncates),
+    and is abandoned by a `reset` or `close` in its midst. A time limit belongs inside: one outside cuts
+    episodes without the guard being told, so that they are abandoned and teach it nothing.
+
+    After a step `info` holds, besides the environment's own entries, which these replace:
+
+    - `proposal`: the action given to `step`;
+    - `action`: the action played;
+    - `explored`: whether the budget let the proposal through, be it the baseline's own action or another;
+    - `refused`: None if so; `"budget"` where the guard could not afford it; `"not allowed"` where the setting
+      or the environment's `info["action_mask"]` excludes it. The baseline is played then; it may happen to
+      want the same action;
+    - `charge`, `deficit`, `remaining`: what the step cost, the episode's ledger after it and the room left,
+      in the guard's units (a TabularAgent's are those of rewards scaled to [0, 1]).
+
+    Args:
+        env: An environment with Discrete actions from 0, and Discrete observations from 0 for a TabularAgent.
+        guard: A TabularAgent, a CriticShield, or any other Guard.
+        horizon: Steps after which an episode is truncated; None takes the horizon of a TabularAgent's
+            setting or of a CriticShield, and else leaves that to the environment.
+        numbers: Names for the episodes, 0, 1, 2, ... by default; environments that share a guard have to
+            share one iterator.
+
+    Raises:
+        InvalidSetting: if the guard was made for another environment.
+
+    Example:
+        >>> import chary
+        >>> from chary.wrappers import setting_of
+        >>> env = chary.envs.TabularEnv(chary.envs.riverswim())
+        >>> agent = chary.TabularAgent(chary.CharyUCBVI(eta=0.0), setting_of(env))
+        >>> shielded = Shielded(env, agent)
+        >>> observation, _ = shielded.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = shielded.step(1)
+        >>> info["refused"], info["charge"]
+        ('budget', 0.0)
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        guard: Guard[Any],
+        *,
+        horizon: int | None = None,
+        numbers: Numbers | None = None,
+    ) -> None:
+        if not isinstance(env, gymnasium.Env):
+            raise InvalidSetting(
+                f"'env' must be a gymnasium.Env, got {type(env).__name__}. "
+                "Use ShieldedVector for a vector environment."
+            )
+        super().__init__(env)
+        self._referee = Referee(
+            guard, actions=env.action_space, observations=env.observation_space, horizon=horizon
+        )
+        self._guard = guard
+        self._numbers = numbering(numbers)
+        self._episode: EpisodeId | None = None
+        self._t = 0
+        self._state: Any = None
+        self._mask: Mask | None = None
+
+    @property
+    def guard(self) -> Guard[Any]:
+        """What decides."""
+        return self._guard
+
+    @property
+    def episode(self) -> EpisodeId | None:
+        """The name of the open episode, None between episodes."""
+        return self._episode
+
+    @property
+    def spec(self) -> None:  # type: ignore[override]
+        """None: the guard is alive and part of no recipe by which Gymnasium could make this anew."""
+        return
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode; one in its midst is abandoned.
+
+        Raises:
+            InvalidSetting: if the seed is not a whole number >= 0; nothing has happened then.
+        """
+        checked = as_seed(seed)
+        self._abandon()
+        observation, info = self.env.reset(seed=checked, options=options)
+        state = self._read(observation, info)
+        number = next_number(self._numbers)
+        self._guard.begin(number, state)
+        self._episode, self._t = number, 0
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Put a proposal to the guard and play what it decides.
+
+        Raises:
+            OutOfOrder: if no episode has begun, or the last one is over.
+            InvalidAction: if `action` is no action at all, or the mask excludes the baseline's; nothing has
+                happened then.
+            InvalidData: if the environment's answer contradicts what the guard was told; the episode is
+                abandoned then.
+        """
+        episode, t, state = self._episode, self._t, self._state
+        if episode is None:
+            raise OutOfOrder(
+                "'step' must follow 'reset' and come before the end of the episode. Call reset() first."
+            )
+        guard = self._guard
+        question = Question(episode, t, state, self._referee.check(action), self._mask)
+        (verdict,) = self._referee.decide([question])
+        played = verdict.decision.action
+        observation, reward, terminated, truncated, info = self.env.step(played)
+        ended = bool(terminated)
+        truncated = bool(truncated) or (t + 1 == self._referee.horizon and not ended)
+        try:
+            reached = self._read(observation, info)
+            guard.observe(episode, Transition(state, played, float(reward), reached, ended))
+        except CharyError:
+            # The environment has moved on and cannot be called back.
+            self._abandon()
+            raise
+        self._t = t + 1
+        if ended or truncated:
+            self._episode = None
+            guard.finish(episode)
+        return observation, reward, ended, truncated, {**info, **verdict.as_info()}
+
+    def close(self) -> None:
+        """Abandon the open episode and close the environment."""
+        self._abandon()
+        super().close()
+
+    def _read(self, observation: Any, info: dict[str, Any]) -> Any:
+        """Keep and return the present state, with its mask."""
+        mask = info.get("action_mask")
+        self._mask = None if mask is None else action_mask(mask, self._referee.n_actions)
+        self._state = state_of(self.env.observation_space, observation)
+        return self._state
+
+    def _abandon(self) -> None:
+        if self._episode is not None:
+            episode, self._episode = self._episode, None
+            self._guard.abandon(episode)

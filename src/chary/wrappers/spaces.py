@@ -1,0 +1,73 @@
+"""Gymnasium's spaces, observations and masks as the step API takes them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer
+
+__all__ = ["Mask", "action_mask", "as_seed", "check_in_mask", "discrete_size", "state_of"]
+
+Mask = NDArray[np.bool_]
+
+
+def discrete_size(name: str, space: object) -> int:
+    """Return n of a space Discrete(n).
+
+    Raises:
+        InvalidSetting: if it is no such space, or does not start at 0.
+    """
+    if not isinstance(space, Discrete):
+        raise InvalidSetting(
+            f"{name!r} must be Discrete, got {space!r}. Wrap the environment in "
+            f"gymnasium.wrappers.{'TransformAction' if name == 'action_space' else 'TransformObservation'}."
+        )
+    if int(space.start) != 0:
+        raise InvalidSetting(f"{name!r} must start at 0, got {space!r}. Shift it by a wrapper.")
+    return int(space.n)
+
+
+def as_seed(seed: object) -> int | None:
+    """Return a seed as Gymnasium takes it.
+
+    Raises:
+        InvalidSetting: if it is neither None nor a whole number >= 0.
+    """
+    return None if seed is None else check_integer("seed", seed, minimum=0)
+
+
+def state_of(space: object, observation: Any) -> Any:
+    """Return the state that an observation is to a guard: a whole number, or a copy of anything else.
+
+    Environments may overwrite an array that they have returned, and a guard keeps it.
+    """
+    return int(observation) if isinstance(space, Discrete) else copy.deepcopy(observation)
+
+
+def action_mask(mask: object, n_actions: int) -> Mask:
+    """Return an environment's `info["action_mask"]` as (A,) booleans.
+
+    Raises:
+        InvalidData: if it is not one number an action.
+    """
+    table = np.asarray(mask)
+    if table.shape != (n_actions,) or table.dtype.kind not in "biuf":
+        raise InvalidData(
+            f"info['action_mask'] must hold one number for each of {n_actions} actions, got {mask!r}."
+        )
+    return np.asarray(table != 0)
+
+
+def check_in_mask(where: object, action: int, mask: Mask | None) -> None:
+    """Raise InvalidAction where the environment does not offer an agent's action."""
+    if mask is not None and not (0 <= action < len(mask) and mask[action]):
+        offered = ", ".join(str(a) for a in np.flatnonzero(mask)) or "none"
+        raise InvalidAction(
+            f"'action' must be one that {where} offers now ({offered}), got {action}. "
+            "Declare the allowed actions in the agent's setting."
+        )

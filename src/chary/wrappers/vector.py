@@ -1,0 +1,194 @@
+"""Many environments at once whose actions are proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from chary.agents.protocol import EpisodeId
+from chary.errors import InvalidAction
+from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict, next_number, numbering
+from chary.wrappers.lanes import Answer, Lanes
+
+__all__ = ["ShieldedVector"]
+
+
+# Gymnasium 1.0 to 1.3 have no type parameters here.
+class ShieldedVector(VectorWrapper):
+    """A vector environment in which anyone proposes actions and a guard decides what is played.
+
+    Each lane has one open episode. All autoreset modes are kept: with NEXT_STEP the step after an ending
+    resets the lane, so that its proposal is ignored and nothing is decided; with SAME_STEP the episode ends
+    in `info["final_obs"]` and the next begins in the same step; with DISABLED lanes that ended must be reset
+    by `reset(options={"reset_mask": ...})`. After a step `info` holds the entries of `Shielded` as arrays,
+    each with its mask of lanes, as `proposal` and `_proposal`: false where nothing was decided.
+
+    A lane cannot be cut alone, so the environments have to end their episodes within the guard's horizon
+    themselves: use TimeLimit.
+
+    Args:
+        envs: A vector environment with Discrete actions from 0.
+        guard: A TabularAgent, a CriticShield, or any other Guard; it decides for all lanes at once.
+        horizon: Steps within which an episode must end; None takes the guard's own.
+        numbers: Names for the episodes, 0, 1, 2, ... by default, in the order in which they begin.
+
+    Raises:
+        InvalidSetting: if the guard was made for other environments.
+
+    Example:
+        >>> import chary
+        >>> from gymnasium.vector import SyncVectorEnv
+        >>> mdp = chary.envs.riverswim()
+        >>> envs = SyncVectorEnv([lambda: chary.envs.TabularEnv(mdp)] * 3)
+        >>> agent = chary.TabularAgent(chary.CharyUCBVI(eta=0.0), mdp.setting)
+        >>> shielded = ShieldedVector(envs, agent)
+        >>> observations, _ = shielded.reset(seed=0)
+        >>> shielded.step([1, 1, 1])[4]["refused"].tolist()
+        ['budget', 'budget', 'budget']
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv[Any, Any, Any],
+        guard: Guard[Any],
+        *,
+        horizon: int | None = None,
+        numbers: Numbers | None = None,
+    ) -> None:
+        self._lanes = Lanes(envs)
+        super().__init__(envs)
+        self._referee = Referee(
+            guard,
+            actions=envs.single_action_space,
+            observations=envs.single_observation_space,
+            horizon=horizon,
+        )
+        self._guard = guard
+        self._numbers = numbering(numbers)
+        self._episodes: list[EpisodeId | None] = [None] * self._lanes.n
+        self._t = [0] * self._lanes.n
+
+    @property
+    def guard(self) -> Guard[Any]:
+        """What decides."""
+        return self._guard
+
+    @property
+    def episodes(self) -> tuple[EpisodeId | None, ...]:
+        """The name of each lane's open episode, None where there is none."""
+        return tuple(self._episodes)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every lane, or in those of `options["reset_mask"]`; open ones are abandoned.
+
+        Raises:
+            InvalidSetting: if the mask is not one boolean a lane, or a seed not a whole number >= 0; nothing
+                has happened then.
+        """
+        seeds = self._lanes.seeds(seed)
+        for i in np.flatnonzero(self._lanes.which(options)):
+            self._abandon(int(i))
+        with self._all_or_none():
+            observations, infos, begun = self._lanes.reset(seeds, options)
+            self._begin(begun)
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Put one proposal a lane to the guard and play what it decides.
+
+        Raises:
+            OutOfOrder: if lanes wait for a reset.
+            InvalidAction: if a proposal is no action at all; nothing has happened then.
+            InvalidSetting: if an episode goes on beyond the horizon; nothing has happened then.
+            InvalidData: if an environment's answer contradicts what the guard was told. After this and any
+                other failure of a step begun, all episodes are abandoned and all lanes have to be reset.
+        """
+        self._lanes.check_ready(self._referee.horizon, self._t)
+        verdicts = self._decide(actions)
+        played = [verdicts[i].decision.action if i in verdicts else 0 for i in range(self._lanes.n)]
+        with self._all_or_none():
+            answer = self._lanes.step(played)
+            self._take_in(answer)
+        observations, rewards, terminated, truncated, infos = answer.raw
+        return observations, rewards, terminated, truncated, {**infos, **self._as_infos(verdicts)}
+
+    def close(self, **kwargs: Any) -> None:
+        """Abandon the open episodes and close the environments."""
+        self._abandon_all()
+        super().close(**kwargs)
+
+    def _decide(self, actions: Any) -> dict[int, Verdict]:
+        """Return the verdict on the proposal of every lane that is in an episode."""
+        lanes = self._lanes
+        listed = isinstance(actions, (list, tuple)) or (isinstance(actions, np.ndarray) and actions.ndim)
+        if not listed or len(actions) != lanes.n:
+            raise InvalidAction(
+                f"'actions' must be a list or an array, one proposal for each of {lanes.n} lanes, got "
+                f"{actions!r}."
+            )
+        playing = [int(i) for i in np.flatnonzero(lanes.playing)]
+        verdicts = self._referee.decide(
+            [
+                Question(
+                    self._open(i), self._t[i], lanes.state[i], self._referee.check(actions[i]), lanes.mask[i]
+                )
+                for i in playing
+            ]
+        )
+        return dict(zip(playing, verdicts, strict=True))
+
+    def _take_in(self, answer: Answer) -> None:
+        """Tell the guard what happened, lane by lane, and begin the episodes that follow."""
+        for move in answer.moves:
+            episode = self._open(move.lane)
+            self._guard.observe(episode, move.transition)
+            self._t[move.lane] += 1
+            if move.ended:
+                self._episodes[move.lane] = None
+                self._guard.finish(episode)
+        self._begin(answer.begun)
+
+    def _begin(self, lanes: list[int]) -> None:
+        for i in lanes:
+            number = next_number(self._numbers)
+            self._guard.begin(number, self._lanes.state[i])
+            self._episodes[i], self._t[i] = number, 0
+
+    @contextmanager
+    def _all_or_none(self) -> Iterator[None]:
+        """Abandon all episodes if the block fails: environments that have moved cannot be called back."""
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            if not done:
+                self._abandon_all()
+
+    def _open(self, lane: int) -> EpisodeId:
+        episode = self._episodes[lane]
+        assert episode is not None
+        return episode
+
+    def _abandon(self, lane: int) -> None:
+        episode, self._episodes[lane] = self._episodes[lane], None
+        if episode is not None:
+            self._guard.abandon(episode)
+
+    def _abandon_all(self) -> None:
+        self._lanes.halt()
+        for i in range(self._lanes.n):
+            self._abandon(i)
+
+    def _as_infos(self, verdicts: dict[int, Verdict]) -> dict[str, Any]:
+        """Return the verdicts as Gymnasium returns the infos of many environments."""
+        infos: dict[str, Any] = {}
+        for i, verdict in verdicts.items():
+            infos = self._add_info(infos, verdict.as_info(), i)
+        return infos
