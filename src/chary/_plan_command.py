@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chary._data_commands import DiscretiserFile, File, IgnoreExtra
 from chary._options import Charge, Json, Overwrite, count, number, word
 from chary._terminal import progress, show
 
@@ -26,7 +25,10 @@ def add_plan_command(app: typer.Typer) -> None:
 
 
 def _plan(
-    file: File,
+    file: Annotated[
+        Path,
+        typer.Argument(help="A log, .csv or .parquet, with one row a transition.", show_default=False),
+    ],
     eta: Annotated[
         list[float] | None,
         number("A budget of every episode, in the log's reward units; several, one an option."),
@@ -75,8 +77,13 @@ def _plan(
         float, number("Share of the episodes, the last ones, replayed without being learnt from.")
     ] = 0.0,
     more_visits: Annotated[int, count("Further visits supposed when asking which data would help.")] = 100,
-    discretiser: DiscretiserFile = None,
-    ignore_extra: IgnoreExtra = False,
+    discretiser: Annotated[
+        Path | None,
+        typer.Option(
+            help="A saved discretiser, for files with columns state_0, state_1, ...", metavar="FILE"
+        ),
+    ] = None,
+    ignore_extra: Annotated[bool, typer.Option("--ignore-extra", help="Leave other columns aside.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write plan.html and plan.json into this folder.", metavar="DIR")
     ] = None,

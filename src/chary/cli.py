@@ -37,6 +37,7 @@ from chary._options import (
     number,
     word,
 )
+from chary._plan_command import add_plan_command
 from chary._sweep_commands import add_sweep_commands
 from chary._terminal import by_label, fancy, progress, show
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer
@@ -442,6 +443,7 @@ def _demo(
 
 add_sweep_commands(app)
 add_data_commands(app)
+add_plan_command(app)
 
 
 def _make(problem: str, *, actions: str | None, horizon: int | None) -> FiniteMDP:

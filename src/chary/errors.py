@@ -118,7 +118,7 @@ def check_real(
     An infinite bound that is not open admits infinity itself; NaN is never admitted.
     """
     number = math.nan
-    if not isinstance(value, (bool, str)):
+    if not isinstance(value, (bool, str, bytes)):
         try:
             number = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):

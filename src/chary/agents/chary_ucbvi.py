@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from chary.agents.protocol import AgentSpec
-from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import Setting
 from chary.model.bounds import weaker
 from chary.planner._kernels import CHARGES
@@ -91,10 +91,13 @@ class CharyUCBVI(AgentSpec):
     def resolved_rule(self, span: float) -> Rule:
         """Return the rule in scaled units, one of which is worth `span` of the user's."""
         after = self.after_refusal or ("pause" if self.chains else "close")
+        bound = self.step_bound
+        if bound is not None:
+            bound = check_real("step_bound", bound, low=0.0, open_low=True, error=InvalidBudget) / span
         return Rule.named(
             self.rule,
             eta=float("inf") if self.eta is None else self.eta / span,
-            step_bound=None if self.step_bound is None else self.step_bound / span,
+            step_bound=bound,
             after_refusal=after,
         )
 
