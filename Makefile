@@ -6,8 +6,10 @@ STAMP := $(VENV)/.installed
 OUT := out
 WHEEL := build/wheel
 SITE := build/site
+DOCS_STAMP := $(VENV)/.installed-docs
+PEERS_STAMP := $(VENV)/.installed-peers
 
-.PHONY: demo test test-full lint types kernels wheel-test format clean
+.PHONY: demo test test-full lint types kernels wheel-test docs notebook peers format clean
 
 demo: $(STAMP)
 	$(BIN)/chary demo --out $(OUT) --overwrite
@@ -43,6 +45,19 @@ wheel-test: $(STAMP)
 	cp scripts/smoke_wheel.py build/
 	cd build && PYTHONPATH=$(CURDIR)/$(SITE) $(CURDIR)/$(BIN)/python smoke_wheel.py $(CURDIR)/$(SITE)
 
+# The site, in build/docs. Any warning is an error (not with --quiet, which hides them from --strict too); the
+# variable silences an announcement of the theme's makers.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m pytest --quiet tests/contracts/test_site.py tests/contracts/test_notebook.py
+
+# Run the notebook anew and keep what it shows.
+notebook: $(DOCS_STAMP)
+	$(BIN)/python scripts/execute_notebook.py notebooks/first-steps.ipynb
+
+# Stable-Baselines3, for the adapters and the example that use it; without it their tests are skipped.
+peers: $(PEERS_STAMP)
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -57,3 +72,14 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $(DOCS_STAMP)
+
+# The CPU build of PyTorch first: by itself pip would take gigabytes of CUDA with it.
+$(PEERS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sb3]'
+	$(BIN)/python -c 'import stable_baselines3'
+	touch $(PEERS_STAMP)

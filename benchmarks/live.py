@@ -1,6 +1,6 @@
 """Is chary fast enough to serve live, and does its memory stay flat? ICU-Sepsis, 716 states, one core.
 
-    python benchmarks/live.py                 decisions a second, microseconds a call, memory over 5,000 episodes
+    python benchmarks/live.py
     python benchmarks/live.py --episodes 50000 --json
 
 Three measurements in one run: `act_many` over 1,000 open episodes, the single `act`, both over whole episodes

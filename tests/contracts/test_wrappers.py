@@ -918,3 +918,10 @@ def test_episodes_beyond_an_agents_horizon_are_refused_with_the_way_out() -> Non
     with pytest.raises(InvalidSetting, match=r"Wrap each environment in gymnasium.wrappers.TimeLimit"):
         list(rollout_many(envs, agent, episodes=2, seed=0))
     assert not agent.open_episodes
+
+
+def test_what_is_known_of_values_and_successors_is_declared_with_the_environment() -> None:
+    lake = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    setting = setting_of(lake, value_cap=1.0, support=1)
+    assert setting.value_cap == 1.0
+    assert set(setting.support.tolist()) == {1}

@@ -31,6 +31,8 @@ def setting_of(
     discount: float | None = None,
     allowed: ArrayLike | None = None,
     terminal: Iterable[int] | None = None,
+    value_cap: float | None = None,
+    support: ArrayLike | None = None,
 ) -> Setting:
     """Return the setting of an environment, for use with the step API.
 
@@ -45,6 +47,8 @@ def setting_of(
         discount: gamma, in (0, 1]; 1 by default.
         allowed: Which action may be played where, (S, A) booleans; all by default.
         terminal: The states that end an episode; where none are named, agents learn them from what they see.
+        value_cap: An upper bound on the optimal value, in scaled units; none by default.
+        support: The number of possible successors, one number or one for each (s, a); all states by default.
 
     Raises:
         InvalidSetting: if a space is not Discrete from 0, the horizon is unknown, or what a TabularEnv
@@ -75,6 +79,8 @@ def setting_of(
             "discount": discount,
             "allowed": allowed,
             "terminal": terminal,
+            "value_cap": value_cap,
+            "support": support,
         }
         return _told(base, env, horizon, given)
     if horizon is None:
@@ -91,6 +97,8 @@ def setting_of(
         allowed=allowed,
         terminal=() if terminal is None else terminal,
         discount=1.0 if discount is None else discount,
+        value_cap=value_cap,
+        support=support,
         scale=RewardScale() if reward_range is None else RewardScale.of(reward_range),
     )
 

@@ -1,0 +1,145 @@
+"""A chain of shops: a CSV of sales, the chain's own reorder rule, and a budget in money for every season.
+
+    python examples/shop.py [--quick] [--seed N] [--figure shop.png]
+
+An episode is one season of ten weeks in one shop: the state is Monday's stock, the action what is ordered.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import chary
+from chary.data import Log, inspect
+from chary.evaluation import evaluate_policy, start_weights
+from chary.preview import preview
+
+SALES = Path(__file__).parent / "data" / "sales.csv"
+BY_RULE = 300  # shops before this number follow the rule; the others were drawn to order at random
+ETA = 10.0  # money: what a season may lose against its baseline, in expectation
+# The live shops are simulated. Agents are told prices and costs, as the chain knows them, and not the demand.
+SHOP = chary.envs.make("inventory", horizon=10, units="money")
+SETTING = SHOP.told("known")
+
+
+def reorder(stock: int) -> int:
+    """Return what the chain orders today."""
+    return 2 if stock == 0 else 0
+
+
+def sales_log(path: Path) -> Log:
+    """Turn weekly sales into transitions: what was in stock, ordered, earned, and left."""
+    shop, week, stock, ordered, sold = np.loadtxt(path, np.int64, delimiter=",", skiprows=1, unpack=True)
+    # 8 an item sold; 2 an item ordered and 2 for the order itself; 1 an item that lies in the shop.
+    profit = 8.0 * sold - 2.0 * ordered - 2.0 * (ordered > 0) - 1.0 * (stock + ordered)
+    return Log.from_arrays(
+        episode=shop,
+        t=week,
+        state=stock,
+        action=ordered,
+        reward=profit,
+        next_state=stock + ordered - sold,
+        terminated=np.zeros(len(stock), dtype=bool),  # a season is cut off, it does not end by itself
+        setting=SETTING,  # every row is held against the declared prices
+    )
+
+
+class Season(NamedTuple):
+    """One live season: what happened, and what was booked by the end of each week."""
+
+    steps: list[chary.Transition]
+    booked: list[float]
+
+
+def live(agent: chary.TabularAgent, seasons: int, seed: int) -> list[Season]:
+    """Let an agent order for some seasons, hold every week against the budget, and say how it went."""
+    limit = SETTING.scale.scaled_difference(ETA)  # decisions are in scaled units
+    done, before = [], agent.plan.fixed
+    for season in chary.rollout(chary.envs.TabularEnv(SHOP), agent, episodes=seasons, seed=seed):
+        assert all(week.deficit <= limit for week in season.decisions)
+        booked = [SETTING.scale.raw_difference(week.deficit) for week in season.decisions]
+        done.append(Season(list(season.transitions), booked))
+    profit = [sum(step.reward for step in season.steps) for season in done]
+    most = max(max(season.booked) for season in done)
+    whose = ["the rule" if fixed else "learnt" for fixed in (before, agent.plan.fixed)]
+    print(
+        f"{seasons} seasons: mean profit {np.mean(profit):.1f}, at most {most:.2f} of {ETA:g} booked by any "
+        f"week; baseline at first {whose[0]}, in the end {whose[1]}"
+    )
+    return done
+
+
+def main() -> None:
+    """Go from a CSV file to live shops."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--quick", action="store_true", help="fewer seasons")
+    options.add_argument("--figure", type=Path, metavar="PATH", help="needs pip install 'chary[figures]'")
+    options.add_argument("--seed", type=int, default=1, help="of the live shops' demand")
+    given = options.parse_args()
+    seasons = 60 if given.quick else 200
+
+    log = sales_log(SALES)
+    print(inspect(log, SETTING).describe(), end="\n\n")
+
+    # What is the rule worth? Returns may speak for it, for these shops did nothing else. By this rule no
+    # season earns more than 80 (two sold every week) or less than -26 (two bought, none ever sold).
+    own = Log.from_transitions(list(log.episodes())[:BY_RULE])
+    worth = evaluate_policy(own, reorder, SETTING, method="returns", return_range=(-26, 80))
+    print(f"The rule is {worth.describe()}\n")
+
+    # What would a budget buy? From the log alone, with rewards estimated; `chary plan` does it for files.
+    rule = [reorder(stock) for stock in range(SETTING.n_states)]
+    found = preview(log, etas=[5, ETA, 20], reward_low=-17, reward_high=35, prior=rule, allowed="seen")
+    print("\n".join(found.sentences()[2:6]), end="\n\n")
+
+    # Live at last. Bonus `kl` is certified and needs no number of seasons. The rule is the only baseline at
+    # first: the budget is kept against what the chain does today.
+    spec = chary.CharyUCBVI(eta=ETA, bonus="kl", reward="known")
+    print(f"The promise is {spec.standing}.")
+    agent = chary.TabularAgent(spec, SETTING, own=chary.OwnBaseline.declare(reorder, SETTING, role="only"))
+    agent.warm_start(log.episodes())
+    first = live(agent, seasons, seed=given.seed)
+
+    # Then the rule becomes a floor: a learnt baseline takes over once its lower bound is better than the
+    # rule's, and from then on the budget is kept against that.
+    start = start_weights(log, SETTING)
+    floor = chary.OwnBaseline.declare(reorder, SETTING, role="floor", start=start, value_floor=worth.lower)
+    agent = chary.TabularAgent(spec, SETTING, own=floor)
+    agent.warm_start([*log.episodes(), *(season.steps for season in first)])
+    second = live(agent, seasons, seed=given.seed + 1)
+    if given.figure:
+        draw(first, second, given.figure)
+
+
+def draw(first: list[Season], second: list[Season], path: Path) -> None:
+    """Draw the profit of seasons, and the budget spent in them."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), dpi=150, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for seasons, colour, role, begin in (
+        (first, "#5AA9DD", "only baseline", 0),
+        (second, "#0B3C6B", "floor", len(first)),
+    ):
+        profit = [sum(step.reward for step in season.steps) for season in seasons]
+        width = len(profit) // 8
+        mean = np.convolve(profit, np.full(width, 1 / width), "valid")
+        left.plot(begin + width + np.arange(len(mean)), mean, color=colour)
+        left.text(begin + len(profit) / 2, 42, f"rule as {role}", color=colour, ha="center")
+        last = [season.booked[-1] for season in seasons]
+        right.plot(begin + np.arange(len(last)), last, ".", color=colour)
+    left.set(xlabel="season", ylabel=f"profit, mean of {width} seasons", ylim=(40, 95))
+    right.axhline(ETA, color="#D55E00", linestyle="--")
+    right.text(0, ETA, "budget of every season", color="#D55E00", va="bottom")
+    right.set(xlabel="season", ylabel="booked", ylim=(-0.3, ETA * 1.15))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
