@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+if "NO_COLOR" in os.environ:
+    # Where colorama is installed, numba ends every program by resetting the terminal's colours (as of 0.68).
+    os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
@@ -40,6 +45,8 @@ KERNELS = (
     "_loop.py",
     "_plan_check.py",
     "agents/_mixtures.py",
+    "envs/hiv/_arithmetic.py",
+    "envs/hiv/_kernels.py",
     "model/counts.py",
     "model/radii.py",
     "model/rows.py",

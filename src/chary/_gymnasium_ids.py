@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
-__all__ = ["GYMNASIUM_IDS", "register", "register_on_import"]
+__all__ = ["GYMNASIUM_IDS", "HIV_ID", "register", "register_on_import"]
 
 GYMNASIUM_IDS = {
     "inventory": "chary/Inventory-v0",
@@ -21,6 +21,8 @@ GYMNASIUM_IDS = {
     "riverswim": "chary/RiverSwim-v0",
     "random": "chary/Random-v0",
 }
+# Not a finite MDP, so not one of the problems.
+HIV_ID = "chary/HIV-v0"
 
 
 def register() -> None:
@@ -32,10 +34,12 @@ def register() -> None:
             gymnasium.register(
                 identity,
                 entry_point="chary.envs._gymnasium:make_env",
-                # TabularEnv keeps order itself, with an error of chary's own.
+                # Our environments keep order themselves, with an error of chary's own.
                 order_enforce=False,
                 kwargs={"problem": name},
             )
+    if HIV_ID not in gymnasium.registry:
+        gymnasium.register(HIV_ID, entry_point="chary.envs.hiv.environment:HIVEnv", order_enforce=False)
 
 
 def register_on_import() -> None:

@@ -29,7 +29,7 @@ import chary
 from chary._workers import worker_pool
 from chary.agents import CharyUCBVI
 from chary.envs import make
-from chary.errors import check_choice, check_integer
+from chary.errors import check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.presets import Preset, preset
 from chary.randomness import generator_for
@@ -292,7 +292,7 @@ def bench(
     known = configurations(problem)
     names = list(dict.fromkeys(check_choice("config", name, known) for name in only)) or list(known)
     check_integer("episodes", episodes, minimum=1)
-    check_integer("seed", seed, minimum=0)
+    check_seed(seed)
     check_integer("repeats", repeats, minimum=1)
     measurements = {}
     with _single_threaded(), worker_pool(1) as pool:

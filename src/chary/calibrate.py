@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from chary._workers import worker_pool
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.statistics import clopper_pearson
 
 __all__ = ["CALIBRATED_FAMILIES", "Calibration", "Trial", "calibrate"]
@@ -137,7 +137,7 @@ def calibrate(
     check_integer("runs", runs, minimum=1)
     check_integer("episodes", episodes, minimum=1)
     check_integer("warmup", warmup, minimum=0)
-    check_integer("seed", seed, minimum=0)
+    check_seed(seed)
     check_real("precision", precision, low=1.0, open_low=True, open_high=True)
     agent: dict[str, Any] = {
         "eta": eta,

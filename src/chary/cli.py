@@ -40,7 +40,7 @@ from chary._options import (
 from chary._plan_command import add_plan_command
 from chary._sweep_commands import add_sweep_commands
 from chary._terminal import by_label, fancy, progress, show
-from chary.errors import CharyError, InvalidSetting, check_choice, check_integer
+from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_seed
 
 if TYPE_CHECKING:
     from chary.mdp import FiniteMDP
@@ -305,7 +305,9 @@ def _calibrate(
 
 @app.command("bench")
 def _bench(
-    problem: Annotated[str, typer.Argument(help="A problem's name, see `chary problems`.")] = "sepsis",
+    problem: Annotated[
+        str, typer.Argument(help="A problem's name, see `chary problems`, or hiv for the simulator.")
+    ] = "sepsis",
     episodes: Annotated[int, count("Online episodes of every run.")] = 50_000,
     config: Annotated[
         list[str] | None,
@@ -319,7 +321,11 @@ def _bench(
 
     Both planners play the same episodes in turns. Configurations are strict, capped, worst (a bonus so small
     that nothing is clipped) and, for sepsis, "all actions". In JSON, the first one measured is at the top.
+    For hiv, it is the simulator's step against SciPy's integrators; `--episodes` is of no use there.
     """
+    if problem == "hiv":
+        _bench_hiv(config, seed, repeats, as_json)
+        return
     from chary.bench import COLUMNS, bench
     from chary.files import as_json as json_line
 
@@ -339,6 +345,21 @@ def _bench(
         print(f"{problem}, {name}: microseconds an episode")
         show(COLUMNS, measurement.rows())
         print(f"{measurement.describe()}\n")
+
+
+def _bench_hiv(config: list[str] | None, seed: int, repeats: int, as_json: bool) -> None:
+    from chary.envs.hiv.bench import COLUMNS, bench_hiv
+    from chary.files import as_json as json_line
+
+    if config:
+        raise InvalidSetting(f"'config' must be left out for hiv, which has none, got {config[0]!r}.")
+    with progress() as report:
+        timed = bench_hiv(turns=35 * repeats, seed=seed, progress=by_label(report))
+    if as_json:
+        print(json_line(timed.to_json()))
+        return
+    show(COLUMNS, timed.rows())
+    print(timed.describe())
 
 
 @app.command("problems")
@@ -425,7 +446,7 @@ def _demo(
     from chary.store import ResultFolder
 
     number = check_integer("episodes", demo.EPISODES if episodes is None else episodes, minimum=1)
-    check_integer("seed", seed, minimum=0)
+    check_seed(seed)
     require_matplotlib()
     with ResultFolder(out, ["demo.png"], overwrite=overwrite) as folder:
         results = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 __all__ = [
     "CharyError",
@@ -18,14 +19,26 @@ __all__ = [
     "PlannerMismatch",
     "UnknownName",
     "Unwritable",
+    "as_float",
     "check_choice",
     "check_integer",
     "check_real",
+    "check_seed",
 ]
 
 
+# What kernels count with: int64.
+LARGEST = 2**63 - 1
+
+
 class CharyError(ValueError):
-    """Any mistake in what chary was given; the message is one sentence fit to show a user."""
+    """Any mistake in what chary was given; the message is one sentence fit to show a user.
+
+    Values that NumPy writes over several lines are shown on one.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(line.strip() for line in message.splitlines()))
 
 
 class InvalidBudget(CharyError):
@@ -83,9 +96,15 @@ def check_choice(name: str, value: str, options: Iterable[str]) -> str:
 
 
 def check_integer(
-    name: str, value: object, *, minimum: int, error: type[CharyError] = InvalidSetting, way_out: str = ""
+    name: str,
+    value: object,
+    *,
+    minimum: int,
+    largest: int | None = LARGEST,
+    error: type[CharyError] = InvalidSetting,
+    way_out: str = "",
 ) -> int:
-    """Return `value` as an int if it is a whole number >= `minimum`.
+    """Return `value` as an int if it is a whole number from `minimum` to `largest`, None for no limit.
 
     Booleans are refused: they are whole numbers to Python, but never what a user meant by a count.
     """
@@ -95,11 +114,18 @@ def check_integer(
             whole = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
             whole = None
-    if whole is None or whole < minimum:
+    too_large = whole is not None and largest is not None and whole > largest
+    if whole is None or whole < minimum or too_large:
         raise error(
-            f"{name!r} must be a whole number >= {minimum}, got {value!r}.{' ' + way_out if way_out else ''}"
+            f"{name!r} must be a whole number >= {minimum}{f' and <= {largest}' if too_large else ''}, got "
+            f"{value!r}.{' ' + way_out if way_out else ''}"
         )
     return whole
+
+
+def check_seed(seed: object) -> int:
+    """Return a seed: a whole number >= 0, of which NumPy takes any size."""
+    return check_integer("seed", seed, minimum=0, largest=None)
 
 
 def check_real(
@@ -117,12 +143,7 @@ def check_real(
 
     An infinite bound that is not open admits infinity itself; NaN is never admitted.
     """
-    number = math.nan
-    if not isinstance(value, (bool, str, bytes)):
-        try:
-            number = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
+    number = as_float(value)
     above = number > low if open_low else number >= low
     below = number < high if open_high else number <= high
     if not (above and below):
@@ -132,3 +153,29 @@ def check_real(
             f"{' ' + way_out if way_out else ''}"
         )
     return number
+
+
+def as_float(value: object) -> float:
+    """Return a real number as a float, NaN for anything else.
+
+    `float` alone would read texts, take arrays of one number, and drop the imaginary part.
+    """
+    # The common case first: rewards and charges come by the million.
+    if type(value) is float:
+        return value
+    if isinstance(value, (bool, str, bytes, bytearray)):
+        return math.nan
+    if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
+        return math.nan
+    if isinstance(value, Sized) and not isinstance(value, numbers.Real):
+        # An array without dimensions has no length, though its class has.
+        try:
+            len(value)
+        except TypeError:
+            pass
+        else:
+            return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

@@ -6,7 +6,9 @@ import io
 import json
 import math
 import os
+import struct
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -30,6 +32,10 @@ UNREADABLE = (
     RuntimeError,
     MemoryError,
     AttributeError,
+    OverflowError,
+    SyntaxError,
+    struct.error,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )

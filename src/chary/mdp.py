@@ -24,7 +24,15 @@ from chary._mdp_checks import (
     terminal_mask,
 )
 from chary.errors import InvalidMDP, check_choice, check_integer
-from chary.setting import KnownReward, RewardScale, Setting, as_policy
+from chary.setting import (
+    KnownReward,
+    RewardScale,
+    Setting,
+    as_numbers,
+    as_policy,
+    as_states,
+    check_table,
+)
 
 __all__ = ["REWARD_KNOWLEDGE", "FiniteMDP", "KnownReward", "RewardScale", "Setting", "as_policy"]
 
@@ -89,9 +97,13 @@ class FiniteMDP:
 
     def row(self, s: int, a: int) -> tuple[Ints, Floats, Floats]:
         """Return successors, probabilities and scaled rewards of playing `a` in `s`."""
-        p = self.setting.pair_index[s, a]
+        state = check_integer("s", s, minimum=0, error=InvalidMDP)
+        action = check_integer("a", a, minimum=0, error=InvalidMDP)
+        if state >= self.n_states:
+            raise InvalidMDP(f"'s' must lie in 0..{self.n_states - 1}, got {state}.")
+        p = self.setting.pair_index[state, action] if action < self.n_actions else -1
         if p < 0:
-            raise InvalidMDP(f"'a' must be allowed in state {s}, got {a}.")
+            raise InvalidMDP(f"'a' must be allowed in state {state}, got {action}.")
         span = slice(self.row_start[p], self.row_start[p + 1])
         return self.successor[span], self.probability[span], self.reward[span]
 
@@ -122,13 +134,14 @@ class FiniteMDP:
             2
         """
         _check_options(options)
-        dense = as_floats("P", P)
+        dense = as_floats("P", as_numbers("P", P))
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or 0 in dense.shape:
             raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
         S, A = dense.shape[:2]
-        rewards = as_rewards(R, S, A)
-        options["terminal"] = as_list("terminal", options.get("terminal", ()))
-        mask = allowed_mask(allowed, S, A, terminal_mask(options["terminal"], S))
+        rewards = as_rewards(as_numbers("R", R), S, A)
+        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
+        given = None if allowed is None else as_numbers("allowed", allowed)
+        mask = allowed_mask(given, S, A, terminal_mask(options["terminal"], S))
         check_probabilities(dense[mask])
         s, a, x = np.nonzero((dense > 0) & mask[:, :, None])
         r = rewards[s, a] if rewards.ndim == 2 else rewards[s, a, x]
@@ -147,7 +160,7 @@ class FiniteMDP:
         from scipy import sparse
 
         _check_options(options)
-        matrices = [P] if sparse.issparse(P) else list(P)
+        matrices = list(P) if isinstance(P, (list, tuple)) else [P]
         if not matrices or not all(sparse.issparse(m) for m in matrices):
             raise InvalidMDP(
                 f"'P' must be a SciPy sparse matrix or a sequence of them, got {type(P).__name__}."
@@ -169,13 +182,14 @@ class FiniteMDP:
             a = np.concatenate([np.full(len(m.row), i) for i, m in enumerate(entries)]).astype(np.int64)
             x = np.concatenate([m.col for m in entries]).astype(np.int64)
             p = np.concatenate([m.data for m in entries])
-        rewards = as_rewards(R, S, A)
+        rewards = as_rewards(as_numbers("R", R), S, A)
         if rewards.ndim == 3:
             raise InvalidMDP(
                 "'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s')."
             )
-        options["terminal"] = as_list("terminal", options.get("terminal", ()))
-        mask = allowed_mask(allowed, S, A, terminal_mask(options["terminal"], S))
+        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
+        given = None if allowed is None else as_numbers("allowed", allowed)
+        mask = allowed_mask(given, S, A, terminal_mask(options["terminal"], S))
         return cls._assemble(
             S, A, s, a, x, np.asarray(p, dtype=float), rewards[s, a], mask, rewards, None, **options
         )
@@ -213,7 +227,7 @@ class FiniteMDP:
             entries = [(s, a, x, p, r) for (s, a), successors in rows.items() for x, p, r in successors]
             pairs = np.array(list(rows), dtype=np.int64).reshape(-1, 2)
             table = np.array(entries, dtype=float).reshape(-1, 5)
-        except (AttributeError, TypeError, ValueError) as problem:
+        except (AttributeError, TypeError, ValueError, OverflowError) as problem:
             raise InvalidMDP(
                 "'rows' must map pairs (s, a) to lists of (successor, probability, reward), "
                 f"got something else: {problem}."
@@ -222,13 +236,14 @@ class FiniteMDP:
         if outside.any():
             s, a = (int(i) for i in pairs[outside][0])
             raise InvalidMDP(f"'rows' must use states < {S} and actions < {A}, got the pair ({s}, {a}).")
+        check_table(f"{S} states and {A} actions", S * A)
         mask = np.zeros((S, A), dtype=bool)
         mask[pairs[:, 0], pairs[:, 1]] = True
-        whole = np.isfinite(table[:, 2]) & (table[:, 2] == np.floor(table[:, 2]))
+        whole = (np.abs(table[:, 2]) < 2**53) & (table[:, 2] == np.floor(table[:, 2]))
         if not whole.all():
             raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
         from_state, action, to_state = (table[:, i].astype(np.int64) for i in range(3))
-        options["terminal"] = as_list("terminal", options.get("terminal", ()))
+        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
         mask[terminal_mask(options["terminal"], S)] = False
         return cls._assemble(
             S, A, from_state, action, to_state, table[:, 3], table[:, 4], mask, None, None, **options
@@ -261,7 +276,11 @@ class FiniteMDP:
     ) -> FiniteMDP:
         ends = terminal_mask(terminal, S)
         scale = RewardScale.of(reward_range)
-        first = as_start(start, S, ends)
+        first = as_start(as_numbers("start", start), S, ends)
+        if not isinstance(name, str):
+            raise InvalidMDP(f"'name' must be a text, got {type(name).__name__}.")
+        if not isinstance(pad, (bool, np.bool_)):
+            raise InvalidMDP(f"'pad' must be True or False, got {pad!r}.")
         if pad:
             absorbing = np.flatnonzero(ends)
             keep = ~ends[s]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 
 import numpy as np
@@ -41,6 +43,8 @@ ROLES = ("prior", "floor", "only")
 KIND = "policy"
 TABLE = "table"
 WHOLE_KINDS = "iu"
+# What NumPy raises on the header of an array that was changed, besides what `unpack` itself refuses.
+MALFORMED = (OverflowError, RecursionError, SyntaxError, TokenError, struct.error)
 # Probabilities may come from float32.
 SUM_TOLERANCE = 1e-4
 
@@ -250,8 +254,9 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
         ) from problem
     try:
         about, arrays = unpack(KIND, content)
-    except InvalidData as problem:
-        raise InvalidData(f"'path' must be a saved policy, got {str(source)!r}: {problem}") from problem
+    except (InvalidData, *MALFORMED) as problem:
+        reason = " ".join(str(problem).split()).rstrip(".")
+        raise InvalidData(f"'path' must be a saved policy, got {str(source)!r}: {reason}.") from problem
     shape = about.get("shape") if isinstance(about, dict) else None
     if shape != _shape(setting):
         raise InvalidData(
@@ -421,9 +426,10 @@ def _parameters(policy: Callable[..., SupportsIndex]) -> int:
 
 def _whole(name: str, action: object, t: int, s: int) -> int:
     place = f"This was at t = {t}, s = {s}."
-    whole = check_integer(name, action, minimum=0, error=InvalidAction, way_out=place)
-    # More than int64 holds is no action either, and must not overflow.
-    return min(whole, np.iinfo(np.int64).max)
+    if isinstance(action, int):
+        # More than int64 holds is no action either, and must not overflow.
+        action = min(action, np.iinfo(np.int64).max) if not isinstance(action, bool) else action
+    return check_integer(name, action, minimum=0, error=InvalidAction, way_out=place)
 
 
 def _checked(table: NDArray[Any], setting: Setting) -> Ints:

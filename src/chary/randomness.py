@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from chary.errors import check_integer
+from chary.errors import check_seed
 
 __all__ = ["generator_for", "seed_for"]
 
@@ -18,7 +18,7 @@ def seed_for(seed: int, stream: str) -> int:
         >>> seed_for(0, "world") == seed_for(0, "world"), seed_for(0, "world") == seed_for(0, "agent")
         (True, False)
     """
-    check_integer("seed", seed, minimum=0)
+    check_seed(seed)
     sequence = np.random.SeedSequence(seed, spawn_key=(zlib.crc32(stream.encode()),))
     high, low = (int(word) for word in sequence.generate_state(2, np.uint64))
     return high << 64 | low

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.audit import violates
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real
-from chary.files import write_file
+from chary.files import as_path, write_file
 from chary.randomness import generator_for
 from chary.runner.folder import StoredRun, SweepFolder
 from chary.runner.spec import MAIN, Algorithm, Conditions, Experiment, Planned
@@ -103,7 +103,7 @@ def load_tables(where: str | Path) -> Tables:
     require_polars()
     import polars as pl
 
-    folder = SweepFolder(Path(where))
+    folder = SweepFolder(as_path("where", where))
     experiment = folder.experiment()
     states = folder.states()
     damaged = [state for state in states if state.state == "damaged"]

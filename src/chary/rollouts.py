@@ -64,6 +64,12 @@ def rollout(
         raise InvalidSetting(
             f"'env' must be a gymnasium.Env, got {type(env).__name__}. Use rollout_many for a vector."
         )
+    if not isinstance(agent, Agent):
+        raise InvalidSetting(
+            f"'agent' must have the calls begin, act, observe and finish, got {type(agent).__name__}."
+        )
+    if before_finish is not None and not callable(before_finish):
+        raise InvalidSetting(f"'before_finish' must be a function of an episode, got {before_finish!r}.")
     if horizon is not None:
         check_integer("horizon", horizon, minimum=1, way_out="Use None to leave it to the environment.")
     discrete_size("observation_space", env.observation_space)

@@ -59,8 +59,9 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
         description = json.loads(str(arrays.pop(DESCRIPTION)))
         schema, found, digest = description["schema"], description["kind"], description["sha256"]
         about = description["about"]
-    except (ValueError, KeyError, TypeError) as problem:
-        raise InvalidData(f"a file of kind {kind!r} must be whole, got {problem}") from problem
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        reason = str(problem).rstrip(".")
+        raise InvalidData(f"a file of kind {kind!r} must be whole, got {reason}.") from problem
     if schema != CHECKPOINT_SCHEMA:
         raise InvalidData(f"a file of kind {kind!r} must have schema {CHECKPOINT_SCHEMA}, got {schema!r}.")
     if found != kind:

@@ -20,13 +20,16 @@ from chary._mdp_checks import (
     number_pairs,
     terminal_mask,
 )
-from chary.errors import InvalidMDP, InvalidSetting, check_integer, check_real
+from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real
 
-__all__ = ["KnownReward", "RewardScale", "Setting", "as_policy"]
+__all__ = ["KnownReward", "RewardScale", "Setting", "as_numbers", "as_policy", "as_states", "check_table"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+# A larger table of floats than 16 GiB was meant otherwise.
+MOST_ENTRIES = 2**31
 
 
 class RewardScale(NamedTuple):
@@ -61,7 +64,7 @@ class RewardScale(NamedTuple):
             InvalidMDP: if they are not.
         """
         try:
-            low, high = (float(v) for v in reward_range)
+            low, high = (as_float(v) for v in reward_range)
         except (TypeError, ValueError) as problem:
             raise InvalidMDP(f"'reward_range' must be two numbers, got {reward_range!r}.") from problem
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -145,35 +148,37 @@ class Setting:
         Raises:
             InvalidMDP: if they describe none.
         """
-        try:
-            n_states, n_actions, horizon = (int(n) for n in arrays["shape"])
-            discount, value_cap, low, high = (float(x) for x in arrays["numbers"])
-            told = cls.declare(
-                n_states=n_states,
-                n_actions=n_actions,
-                horizon=horizon,
-                allowed=arrays["allowed"],
-                terminal=np.flatnonzero(arrays["terminal"]).tolist(),
-                discount=discount,
-                value_cap=value_cap,
-                scale=RewardScale(low, high),
-            )
-            support = np.array(arrays["support"], dtype=np.int64)
-            known = None
-            if "known.start" in arrays:
-                known = KnownReward(
-                    *(frozen(np.array(arrays[f"known.{name}"])) for name in KnownReward._fields)
-                )
-        except (KeyError, ValueError, TypeError) as problem:
-            raise InvalidMDP(f"'arrays' must describe a setting, got {problem}.") from problem
+        if not isinstance(arrays, Mapping):
+            raise InvalidMDP(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
+        n_states, n_actions, horizon = _array(arrays, "shape", np.int64, 3).tolist()
+        discount, value_cap, low, high = _array(arrays, "numbers", np.float64, 4).tolist()
+        told = cls.declare(
+            n_states=n_states,
+            n_actions=n_actions,
+            horizon=horizon,
+            allowed=_array(arrays, "allowed", np.bool_, n_states, n_actions),
+            terminal=np.flatnonzero(_array(arrays, "terminal", np.bool_, n_states)).tolist(),
+            discount=discount,
+            value_cap=value_cap,
+            scale=RewardScale(low, high),
+        )
         P, S = told.n_pairs, told.n_states
-        fits = support.shape == (P,) and bool(((support >= 1) & (support <= S)).all())
-        if known is not None:
-            entries = len(known.successor)
-            fits &= known.start.shape == (P + 1,) and known.start[0] == 0 and known.start[-1] == entries
-            fits &= bool((np.diff(known.start) >= 0).all()) and known.reward.shape == (entries,)
-            fits &= bool(((known.successor >= 0) & (known.successor < S)).all())
-            fits &= known.other_low.shape == known.other_high.shape == (P,)
+        support = _array(arrays, "support", np.int64, P)
+        fits = bool(((support >= 1) & (support <= S)).all())
+        known = None
+        if "known.start" in arrays:
+            start = _array(arrays, "known.start", np.int64, P + 1)
+            successor = _array(arrays, "known.successor", np.int64, None)
+            n = len(successor)
+            reward = _array(arrays, "known.reward", np.float64, n)
+            other = [_array(arrays, f"known.other_{side}", np.float64, P) for side in ("low", "high")]
+            known = KnownReward(*(frozen(each) for each in (start, successor, reward, *other)))
+            fits &= start[0] == 0 and start[-1] == n and bool((np.diff(start) >= 0).all())
+            # Successors are found by bisection: they ascend from the first of each row on.
+            first = np.isin(np.arange(n), start)
+            ascending = first | (np.diff(successor, prepend=-1) > 0)
+            fits &= bool((ascending & (successor >= 0) & (successor < S)).all())
+            fits &= all(bool(((each >= 0) & (each <= 1)).all()) for each in (reward, *other))
         if not fits:
             raise InvalidMDP(f"'arrays' must describe a setting of {P} pairs, got others.")
         return replace(told, support=frozen(support), known=known)
@@ -220,8 +225,11 @@ class Setting:
         S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
         A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
         H = check_integer("horizon", horizon, minimum=1, error=InvalidMDP)
-        ends = terminal_mask(terminal, S)
-        mask = allowed_mask(allowed, S, A, ends)
+        check_table(f"{S} states and {A} actions", S * A)
+        check_table(f"{H} steps and {S} states", H * S)
+        ends = terminal_mask(as_states("terminal", terminal), S)
+        mask = allowed_mask(None if allowed is None else as_numbers("allowed", allowed), S, A, ends)
+        scale = RewardScale.of(scale)
         if scale.low != 0.0 and ends.any():
             raise InvalidMDP(
                 f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: it would pay to "
@@ -238,9 +246,59 @@ class Setting:
             pair_index=pair_index,
             terminal=frozen(ends),
             value_cap=as_value_cap(value_cap, H),
-            support=as_support(support, mask, S, A),
-            scale=RewardScale.of(scale),
+            support=as_support(None if support is None else as_numbers("support", support), mask, S, A),
+            scale=scale,
         )
+
+
+def as_states(name: str, states: Iterable[int]) -> Iterable[int]:
+    """Return states as they are, unless they are an array that cannot be read one by one.
+
+    Raises:
+        InvalidMDP: if it is not of one dimension.
+    """
+    if isinstance(states, np.ndarray) and states.ndim != 1:
+        raise InvalidMDP(f"{name!r} must be a list of states, got an array of shape {states.shape}.")
+    return states
+
+
+def check_table(sizes: str, entries: int) -> None:
+    """Raise InvalidMDP where a table of numbers would have more entries than a machine holds."""
+    if entries > MOST_ENTRIES:
+        raise InvalidMDP(f"a problem's tables must have no more than {MOST_ENTRIES} entries, got {sizes}.")
+
+
+def _array(
+    arrays: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], *shape: int | None
+) -> NDArray[Any]:
+    """Return one of some arrays, once it has that type and shape; None stands for any length."""
+    array = arrays.get(name)
+    fits = isinstance(array, np.ndarray) and array.dtype == np.dtype(dtype) and array.ndim == len(shape)
+    if fits and array is not None:
+        fits = all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+    if not fits:
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        got = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else repr(array)
+        raise InvalidMDP(f"{name!r} must be {np.dtype(dtype)} of shape ({wanted}), got {got}.")
+    return np.asarray(array)
+
+
+def as_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return an array of whole or real numbers or booleans.
+
+    Raises:
+        InvalidMDP: if they are something else: texts, complex numbers, lists of different lengths.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
+        raise InvalidMDP(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
+    if array.dtype.kind not in "biuf":
+        got = array.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise InvalidMDP(f"{name!r} must be an array of numbers, got {got}.")
+    return array
 
 
 def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
@@ -252,14 +310,17 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     Raises:
         InvalidSetting: if it plays an action that is not allowed.
     """
-    table = np.asarray(policy)
+    try:
+        table = as_numbers(name, policy)
+    except InvalidMDP as problem:
+        raise InvalidSetting(str(problem)) from problem
     S, A = setting.n_states, setting.n_actions
     if table.shape == (S, A):
         weights = as_floats(name, table)
-        sums = weights.sum(axis=1)[~setting.terminal]
+        preferred = np.asarray(weights.max(axis=1) > 0)[~setting.terminal]
         if (weights < 0).any():
             raise InvalidSetting(f"{name!r} must hold probabilities >= 0, got {float(weights.min())}.")
-        if not (sums > 0).all():
+        if not preferred.all():
             raise InvalidSetting(f"{name!r} must prefer some action in every state, got a row of zeros.")
         actions = weights.argmax(axis=1)
     elif table.shape == (S,) and np.issubdtype(table.dtype, np.integer):

@@ -17,7 +17,7 @@ from chary.agents import AGENTS
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec
 from chary.audit import check_value_cap
-from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
 from chary.run import ChainLog, Run, Steps
@@ -72,6 +72,8 @@ def simulate(
         >>> len(run.regret)
         3
     """
+    if progress is not None and not callable(progress):
+        raise InvalidSetting(f"'progress' must be a function of two numbers, got {progress!r}.")
     report = progress or (lambda done, total: None)
     simulation = Simulation(
         mdp,
@@ -134,7 +136,9 @@ class Simulation:
             )
         check_integer("episodes", episodes, minimum=1)
         check_integer("warmup", warmup, minimum=0)
-        check_integer("seed", seed, minimum=0)
+        check_seed(seed)
+        if not isinstance(record_steps, bool):
+            raise InvalidSetting(f"'record_steps' must be True or False, got {record_steps!r}.")
         check_choice("coverage", coverage, COVERAGES)
         check_choice("driver", driver, DRIVERS)
         check_choice("planner", planner, PLANNERS)

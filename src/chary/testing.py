@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.critics.protocol import Critic, as_observations, checked_q_values, name_of
-from chary.errors import InvalidAction, InvalidBudget, InvalidData, check_integer
+from chary.errors import InvalidAction, InvalidBudget, InvalidData, InvalidSetting, as_float, check_integer
 from chary.shield import Plan
 
 __all__ = ["check_critic", "check_plan"]
 
 S = TypeVar("S")
+
+
+@runtime_checkable
+class Asked(Protocol):
+    """What has the three methods of a Plan, for states of any type."""
+
+    explore: Callable[..., int]
+    baseline: Callable[..., int]
+    charge: Callable[..., float]
+
 
 # Single precision, and sums that a batch takes in another order.
 BATCH_TOLERANCE = 1e-5
@@ -51,7 +61,19 @@ def check_plan(
         InvalidData: if an answer changes when the plan is asked again.
     """
     horizon = check_integer("horizon", horizon, minimum=1)
-    questions = [(t, s) for s in states for t in range(horizon)]
+    if not isinstance(plan, Asked):
+        raise InvalidSetting(
+            f"'plan' must have the methods explore, baseline and charge, got {type(plan).__name__}."
+        )
+    if allowed is not None and not callable(allowed):
+        raise InvalidSetting(f"'allowed' must be a function of a state, got {allowed!r}.")
+    if not isinstance(free_baseline, bool):
+        raise InvalidSetting(f"'free_baseline' must be True or False, got {free_baseline!r}.")
+    try:
+        questions = [(t, s) for s in states for t in range(horizon)]
+        chains = [check_integer("chains", chain, minimum=0) for chain in chains]
+    except TypeError as problem:
+        raise InvalidSetting(f"'states' and 'chains' must be lists, got {problem}.") from problem
     first = [_answers(plan, t, s, chains, allowed, free_baseline) for t, s in questions]
     again = [_answers(plan, t, s, chains, allowed, free_baseline) for t, s in reversed(questions)]
     for (t, s), before, after in zip(questions, first, reversed(again), strict=True):
@@ -141,10 +163,7 @@ def _action(question: str, answer: object, t: int, s: object, options: Collectio
 
 
 def _charge(answer: float, t: int, s: object, a: int) -> float:
-    try:
-        charge = float(answer)
-    except (TypeError, ValueError):
-        charge = math.nan
+    charge = as_float(answer)
     if not (math.isfinite(charge) and charge >= 0):
         raise InvalidBudget(
             f"'charge' must be finite and >= 0, got {answer!r} at t = {t}, s = {s!r}, a = {a}. "

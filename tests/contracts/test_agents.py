@@ -217,7 +217,7 @@ def test_bounds_that_need_a_number_of_episodes_refuse_to_go_beyond_it(bonus: str
     setting = maze().setting
     spec = CharyUCBVI(eta=1.0, bonus=bonus)
     if bonus != "kl":
-        with pytest.raises(InvalidSetting, match=r"'episodes' must be declared"):
+        with pytest.raises(InvalidSetting, match=r"'max_episodes' must be declared"):
             TabularAgent(spec, setting)
     agent = TabularAgent(spec, setting, max_episodes=2)
     for k in range(2):

@@ -233,10 +233,10 @@ def acted() -> TabularAgent:
         (lambda: agent().finish(0), r"'finish' must name an open episode, got 0"),
         (lambda: agent(begun=True).begin(0, 0), r"'begin' must open a new episode, got 0"),
         (lambda: agent(begun=True).act(0, 1, 0), r"'t' must be the next step .* got 1"),
-        (lambda: acted().act(0, 0, 0), r"'act' must follow an observation"),
-        (lambda: acted().finish(0), r"'finish' must follow an observation"),
+        (lambda: acted().act(0, 0, 1), r"'state' must be the one decided in, 0, got 1"),
+        (lambda: acted().act(0, 2, 0), r"'t' must be .* got 2"),
         (lambda: agent().begin(0, 2), r"'state' must lie in 0\.\.1, got 2"),
-        (lambda: agent().begin(0, -1), r"'state' must be a whole number >= 0, got -1"),
+        (lambda: agent().begin(0, -1), r"'state' must lie in 0\.\.1, got -1"),
         (lambda: acted().observe(0, Transition(0, 0, 0.0, 9, False)), r"'next_state' must .* got 9"),
         (
             lambda: acted().observe(0, Transition(0, 1, 0.0, 0, False)),

@@ -55,7 +55,7 @@ def test_bounds_refuse_to_go_beyond_the_declared_episodes() -> None:
     mine.begin(0, 0)
     with pytest.raises(InvalidSetting, match="'max_episodes' must cover every episode, got 1"):
         mine.begin(1, 0)
-    with pytest.raises(InvalidSetting, match="'episodes' must be declared with bonus 'hoeffding'"):
+    with pytest.raises(InvalidSetting, match="'max_episodes' must be declared with bonus 'hoeffding'"):
         agent(chary.CharyUCBVI(eta=0.5, bonus="hoeffding"))
 
 

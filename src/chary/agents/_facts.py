@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents.protocol import Transition
-from chary.errors import InvalidAction, InvalidData, check_integer
+from chary.errors import InvalidAction, InvalidData, as_float, check_integer
 from chary.setting import Setting
 
 __all__ = ["Columns", "Facts"]
@@ -129,10 +129,7 @@ class Facts:
         if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
             raise InvalidAction(f"'action' must be allowed in state {s}, got {a}.")
         scale = self.setting.scale
-        try:
-            reward = (float(transition.reward) - scale.low) / scale.span
-        except (TypeError, ValueError, OverflowError):
-            reward = float("nan")
+        reward = (as_float(transition.reward) - scale.low) / scale.span
         if not -REWARD_TOLERANCE <= reward <= 1 + REWARD_TOLERANCE:
             raise InvalidData(
                 f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, final
@@ -9,14 +10,15 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from chary._mdp_checks import as_start
 from chary.agents._facts import Columns
-from chary.agents._saved import as_array, under
+from chary.agents._saved import as_array, check_counts, under
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
-from chary.errors import InvalidData, check_choice
+from chary.errors import InvalidData, check_choice, check_integer, check_real
 from chary.model.knowledge import Knowledge
-from chary.planner.plan import Shorts, TabularPlan, explorer_of, own_plan
-from chary.policies import ROLES, OwnBaseline
+from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, own_plan
+from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.setting import Setting
 
 __all__ = ["Learner"]
@@ -135,8 +137,8 @@ class Learner:
         for i, name in enumerate(JOURNAL):
             columns = [each[i] for each in self._journal]
             arrays[f"journal.{name}"] = np.concatenate(columns) if columns else np.zeros(0)
-        # Chains that started with the same counts share an explorer.
-        shared: dict[int, Shorts] = {id(policy): policy for policy in self.explorers.values()}
+        # Chains that started with the same counts share an explorer, or have one that is the same.
+        shared: dict[bytes, Shorts] = {policy.tobytes(): policy for policy in self.explorers.values()}
         places = {key: i for i, key in enumerate(shared)}
         shape = (0, self._setting.horizon, self._setting.n_states)
         arrays["explorers"] = np.stack(list(shared.values())) if shared else np.zeros(shape, dtype=np.int16)
@@ -146,7 +148,7 @@ class Learner:
             "version": self.version,
             "planned": self._plan is not None,
             "journal": [len(each[0]) for each in self._journal],
-            "explorers": [[chain, places[id(policy)]] for chain, policy in self.explorers.items()],
+            "explorers": [[chain, places[policy.tobytes()]] for chain, policy in self.explorers.items()],
         }
         return arrays, about
 
@@ -164,17 +166,31 @@ class Learner:
         self._prior = as_array("prior", {"prior": arrays["prior"] + 1}, (S,), np.int64, below=A + 1) - 1
         if about["own"] is not None:
             role, value_floor = about["own"]
+            table = as_array("own.table", arrays, (setting.horizon, S), np.int64, below=A)
+            start = as_array("own.start", arrays, (S,), np.float64) if role == "floor" else None
+            if value_floor is not None:
+                check_real("value_floor", value_floor, low=-math.inf, open_low=True, open_high=True)
             self._own = OwnBaseline(
-                table=as_array("own.table", arrays, (setting.horizon, S), np.int64, below=A),
+                table=as_policy_table(table, setting),
                 role=check_choice("role", role, ROLES),
-                start=as_array("own.start", arrays, (S,), np.float64) if "own.start" in arrays else None,
+                start=None if start is None else as_start(start, S, setting.terminal),
                 value_floor=value_floor,
             )
-        self.knowledge.restore(under("counts.", arrays))
-        if self._separate is not None:
-            self._separate.restore(under("meta.", arrays))
+        for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
+            if knowledge is not None:
+                kept = under(f"{name}.", arrays)
+                check_counts(name, kept, setting)
+                knowledge.restore(kept)
         policies = _policies(arrays["explorers"], setting)
-        self.explorers = {int(chain): policies[place] for chain, place in about["explorers"]}
+        for chain, place in about["explorers"]:
+            check_integer("explorers", chain, minimum=0, error=InvalidData)
+            if check_integer("explorers", place, minimum=0, error=InvalidData) >= len(policies):
+                raise InvalidData(f"'explorers' must be {len(policies)} policies, got number {place}.")
+            self.explorers[chain] = policies[place]
+        for number in (about["plans"], about["version"], *about["journal"]):
+            check_integer("learner", number, minimum=0, error=InvalidData)
+        if len(about["journal"]) > about["version"]:
+            raise InvalidData(f"'journal' must be of {about['version']} batches at most, got more.")
         plans: dict[int, TabularPlan] = {}
         self.version = int(about["version"]) - len(about["journal"])
         for columns in self._batches(arrays, about["journal"]):
@@ -198,26 +214,15 @@ class Learner:
         return self._latest_explorer
 
     def _make_plan(self, knowledge: Knowledge) -> TabularPlan:
-        charge = self._spec.charge if isinstance(self._spec, CharyUCBVI) else "paper"
+        options: PlanOptions = {
+            "charge": self._spec.charge if isinstance(self._spec, CharyUCBVI) else "paper",
+            "upper": self._spec.shielded,
+            "explorers": self.explorers,
+            "new_explorer": self.new_explorer,
+        }
         if self._own is not None:
-            return own_plan(
-                self._setting,
-                knowledge,
-                self._own,
-                charge=charge,
-                upper=self._spec.shielded,
-                explorers=self.explorers,
-                new_explorer=self.new_explorer,
-            )
-        return TabularPlan(
-            self._setting,
-            knowledge,
-            self._prior,
-            charge=charge,
-            upper=self._spec.shielded,
-            explorers=self.explorers,
-            new_explorer=self.new_explorer,
-        )
+            return own_plan(self._setting, knowledge, self._own, **options)
+        return TabularPlan(self._setting, knowledge, self._prior, **options)
 
     def _as_columns(self, steps: Sequence[Transition]) -> Columns:
         states, actions, rewards, nexts, ended = (np.array(column) for column in zip(*steps, strict=True))
@@ -232,6 +237,7 @@ class Learner:
         whole = all(np.issubdtype(each.dtype, np.integer) for each in (states, pairs, nexts))
         sizes = {each.shape for each in (states, pairs, nexts, rewards, ended)}
         fits = whole and sizes == {(sum(lengths),)} and rewards.dtype == np.float64 and ended.dtype == bool
+        fits = fits and bool(((rewards >= 0) & (rewards <= 1)).all())
         for column, size in ((states, S), (pairs, P), (nexts, S)):
             fits = fits and bool(((column >= 0) & (column < size)).all())
         if not fits:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.agents.protocol import EpisodeId, Transition
-from chary.errors import InvalidData
+from chary.agents.protocol import Transition
 from chary.planner.plan import TabularPlan
 from chary.shield import Decision
 
-__all__ = ["OpenEpisode", "Played", "check_episode_id"]
+__all__ = ["OpenEpisode", "Played"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -84,16 +83,3 @@ class OpenEpisode:
             closing=bool(closing),
             released=bool(released),
         )
-
-
-def check_episode_id(episode: object) -> EpisodeId:
-    """Return what names an episode, if it can.
-
-    Raises:
-        InvalidData: if it is neither a whole number nor a text.
-    """
-    if type(episode) is int or isinstance(episode, str):
-        return episode
-    if isinstance(episode, np.integer):
-        return int(episode)
-    raise InvalidData(f"'episode' must be a whole number or a text, got {episode!r}.")

@@ -10,7 +10,7 @@ from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_inte
 from chary.mdp import Setting
 from chary.model.bounds import weaker
 from chary.planner._kernels import CHARGES
-from chary.shield import CLOCKS, Rule
+from chary.shield import CLOCKS, RULES, Rule
 
 __all__ = ["DATA", "MAX_DIFFERENCE_STATES", "CharyUCBVI"]
 
@@ -58,18 +58,19 @@ class CharyUCBVI(AgentSpec):
         """Raise a CharyError at the first option that is out of range or excluded by another."""
         # Slotted dataclasses are made anew by the decorator: zero-argument super() would miss the new class.
         AgentSpec.check(self)
+        check_choice("rule", self.rule, RULES)
         if self.eta is None and self.rule not in ("unlimited", "closed"):
             raise InvalidSetting(
                 f"'eta' must be given with rule {self.rule!r}, got None. "
                 "Use rule 'unlimited' for no budget at all."
             )
+        if not isinstance(self.chains, bool):
+            raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
         self.resolved_rule(1.0)
         check_choice("charge", self.charge, CHARGES)
         check_choice("clock", self.clock, CLOCKS)
         check_choice("data", self.data, DATA)
         check_integer("pool", self.pool, minimum=1)
-        if not isinstance(self.chains, bool):
-            raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
         if self.patience is not None:
             check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
         if not self.chains and self.after_refusal == "pause":
@@ -90,16 +91,23 @@ class CharyUCBVI(AgentSpec):
 
     def resolved_rule(self, span: float) -> Rule:
         """Return the rule in scaled units, one of which is worth `span` of the user's."""
-        after = self.after_refusal or ("pause" if self.chains else "close")
+        eta = float("inf")
+        if self.eta is not None:
+            eta = check_real("eta", self.eta, low=0.0, error=InvalidBudget) / span
         bound = self.step_bound
         if bound is not None:
             bound = check_real("step_bound", bound, low=0.0, open_low=True, error=InvalidBudget) / span
         return Rule.named(
             self.rule,
-            eta=float("inf") if self.eta is None else self.eta / span,
+            eta=eta,
             step_bound=bound,
-            after_refusal=after,
+            after_refusal=self._after,
         )
+
+    @property
+    def _after(self) -> str:
+        """What follows a refusal, by default or as given."""
+        return ("pause" if self.chains else "close") if self.after_refusal is None else self.after_refusal
 
     @property
     def standing(self) -> str:
@@ -114,7 +122,7 @@ class CharyUCBVI(AgentSpec):
         own = {
             "rule": self.rule,
             "step_bound": self.step_bound,
-            "after_refusal": self.after_refusal or ("pause" if self.chains else "close"),
+            "after_refusal": self._after,
             "charge": self.charge,
             "pool": self.pool if self.chains else None,
             "clock": self.clock,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.errors import InvalidSetting, check_choice, check_real
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
-__all__ = ["Agent", "AgentSpec", "EpisodeId", "Transition"]
+__all__ = ["Agent", "AgentSpec", "EpisodeId", "Transition", "check_episode_id", "listed"]
 
 # What names an episode: a number or the user's own name for it.
 EpisodeId: TypeAlias = int | str
@@ -29,6 +30,7 @@ class Transition(NamedTuple):
     terminated: bool
 
 
+@runtime_checkable
 class Agent(Protocol):
     """The step API: any number of episodes, each begun, played step by step, and finished."""
 
@@ -134,3 +136,25 @@ class AgentSpec:
                 )
             return np.array(mdp.recorded_policy)
         return np.array(as_policy("prior", self.prior, setting))
+
+
+def check_episode_id(episode: object) -> EpisodeId:
+    """Return what names an episode, if it can.
+
+    Raises:
+        InvalidData: if it is neither a whole number nor a text.
+    """
+    if type(episode) is int or isinstance(episode, str):
+        return episode
+    if isinstance(episode, np.integer):
+        return int(episode)
+    raise InvalidData(f"'episode' must be a whole number or a text, got {episode!r}.")
+
+
+def listed(name: str, column: Sequence[Any] | NDArray[Any]) -> list[Any]:
+    """Return a column as a list of Python's own values."""
+    if isinstance(column, np.ndarray) and column.ndim == 1:
+        return list(column.tolist())
+    if isinstance(column, (list, tuple, range)):
+        return [value.item() if isinstance(value, np.generic) else value for value in column]
+    raise InvalidData(f"{name!r} must be a list or an array of one dimension, got {type(column).__name__}.")

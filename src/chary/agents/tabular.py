@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +16,15 @@ from chary.agents import make_agent
 from chary.agents._facts import Facts
 from chary.agents._learner import Learner
 from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair
-from chary.agents._open import OpenEpisode, Played, check_episode_id
+from chary.agents._open import OpenEpisode, Played
 from chary.agents._saved import (
     KIND,
+    MALFORMED,
     MIXTURE_MEMORY,
     PlayedTable,
     as_array,
+    check_policy,
+    check_shield,
     generator_from,
     generator_values,
     options_from,
@@ -30,7 +35,7 @@ from chary.agents._saved import (
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
-from chary.agents.protocol import AgentSpec, EpisodeId, Transition
+from chary.agents.protocol import AgentSpec, EpisodeId, Transition, check_episode_id, listed
 from chary.errors import (
     CharyError,
     InvalidAction,
@@ -48,6 +53,7 @@ from chary.planner._kernels import new_explorer
 from chary.planner.plan import TabularPlan, optimistic_policy
 from chary.policies import OwnBaseline
 from chary.sealed import pack, unpack
+from chary.setting import as_numbers
 from chary.shield import Decision, Outcome, Shield
 
 __all__ = ["TabularAgent"]
@@ -73,7 +79,8 @@ class TabularAgent:
         max_episodes: How many episodes there will be; bonus `kl` needs no number, the others refuse to go
             beyond it.
         warmup: How many warm-up episodes `warm_start` will be given, for bonus `l1`.
-        generator: The source of the agent's own randomness: one row of H + 1 uniforms an episode.
+        generator: The source of the agent's own randomness: one row of H + 1 uniforms an episode. Never with
+            the seed that the environment is reset with: agent and world would draw the same numbers.
         prior: A policy that decides the baseline's ties, in place of the specification's.
         own: A policy of the user's own with its role, `OwnBaseline.declare(...)`, in place of a prior.
         oracle_value: (S,) true values of the frozen baseline, for agents told by an oracle.
@@ -95,10 +102,17 @@ class TabularAgent:
         generator: np.random.Generator | None = None,
         prior: ArrayLike | None = None,
         own: OwnBaseline | None = None,
-        oracle_value: Floats | None = None,
+        oracle_value: ArrayLike | None = None,
     ) -> None:
         if not isinstance(spec, AgentSpec):
             raise InvalidSetting(f"'spec' must be an agent's specification, got {type(spec).__name__}.")
+        if not isinstance(setting, Setting):
+            raise InvalidSetting(f"'setting' must be a Setting, got {type(setting).__name__}.")
+        if generator is not None and not isinstance(generator, np.random.Generator):
+            raise InvalidSetting(
+                f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
+                "Use numpy.random.default_rng(seed)."
+            )
         if isinstance(spec, CharyUCBVI):
             spec.check_problem(setting)
         if spec.reward == "known" and setting.known is None:
@@ -118,6 +132,11 @@ class TabularAgent:
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
         )
+        if self._max_episodes is None and spec.bounds.needs_episodes:
+            raise InvalidSetting(
+                f"'max_episodes' must be declared with bonus {spec.bonus!r}, whose bounds hold for that many "
+                "episodes, got None. Bonus 'kl' needs none."
+            )
         self._warmup = check_integer("warmup", warmup, minimum=0)
         if own is not None:
             _check_own(own, setting, given=prior is not None or spec.prior is not None)
@@ -129,7 +148,7 @@ class TabularAgent:
             max_episodes=self._max_episodes,
             warmup=warmup,
         )
-        self._oracle_value = oracle_value
+        self._oracle_value = None if oracle_value is None else _values(oracle_value, setting)
         self._generator = generator
         self._scratch = new_scratch(setting.n_states)
         self._ceiling = new_explorer(
@@ -272,15 +291,16 @@ class TabularAgent:
             InvalidAction: if the proposal is not an action allowed in `state`.
         """
         now = self._opened("act", episode)
+        episode = _plain(episode)
         decided = self._ready(now, episode, t, state, proposal)
-        return self._decide(now, episode, t, int(state), proposal) if decided is None else decided
+        return self._decide(now, episode, int(t), int(state), proposal) if decided is None else decided
 
     def act_many(
         self,
-        episodes: Sequence[EpisodeId],
-        t: Sequence[int],
-        states: Sequence[int],
-        proposals: Sequence[int | None] | None = None,
+        episodes: Sequence[EpisodeId] | Ints,
+        t: Sequence[int] | Ints,
+        states: Sequence[int] | Ints,
+        proposals: Sequence[int | None] | Ints | None = None,
     ) -> list[Decision]:
         """Return the decisions of many open episodes, in their order: `act` for each, and much faster.
 
@@ -289,28 +309,30 @@ class TabularAgent:
             InvalidData: if the columns differ in length, or as `act` does.
             InvalidAction: as `act` does. Whatever is wrong, nothing was decided then.
         """
-        columns = [_listed(name, column) for name, column in (("t", t), ("states", states))]
-        names = _listed("episodes", episodes)
-        columns.append([None] * len(names) if proposals is None else _listed("proposals", proposals))
+        columns = [listed(name, column) for name, column in (("t", t), ("states", states))]
+        names = listed("episodes", episodes)
+        columns.append([None] * len(names) if proposals is None else listed("proposals", proposals))
         for name, column in zip(("t", "states", "proposals"), columns, strict=True):
             if len(column) != len(names):
                 raise InvalidData(f"{name!r} must be as long as 'episodes', {len(names)}, got {len(column)}.")
         asked: list[tuple[OpenEpisode, Decision | None]] = []
         new: dict[int, tuple[TabularPlan, list[tuple[int, int]]]] = {}
-        seen: set[EpisodeId] = set()
         for episode, step, state, proposal in zip(names, *columns, strict=True):
             now = self._opened("act_many", episode)
-            if episode in seen:
-                raise OutOfOrder(f"'episodes' must name each episode once, got {episode!r} twice.")
-            seen.add(episode)
             decided = self._ready(now, episode, step, state, proposal)
             asked.append((now, decided))
-            if decided is None and self.shield is not None:
-                new.setdefault(now.number, (now.plan, []))[1].append((step, int(state)))
-        for plan, steps in new.values():
-            plan.prepare(steps)
+            if decided is None:
+                if now.number not in new:
+                    new[now.number] = (now.plan, [])
+                new[now.number][1].append((step, state))
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise OutOfOrder(f"'episodes' must name each episode once, got {twice!r} twice.")
+        if self.shield is not None:
+            for plan, steps in new.values():
+                plan.prepare(steps)
         return [
-            self._decide(now, episode, step, int(state), proposal) if decided is None else decided
+            self._decide(now, episode, step, state, proposal) if decided is None else decided
             for (now, decided), episode, step, state, proposal in zip(asked, names, *columns, strict=True)
         ]
 
@@ -328,6 +350,7 @@ class TabularAgent:
             InvalidData: if the transition contradicts the setting, or the states decided in.
         """
         now = self._opened("observe", episode)
+        episode = _plain(episode)
         t = self._outcome_of(now, episode, t)
         step = self._facts.checked(transition)
         played, last = now.steps[t], t + 1 == len(now.steps)
@@ -342,8 +365,6 @@ class TabularAgent:
                 f"'next_state' must be the state decided in at step {t + 1}, {now.steps[t + 1].state}, "
                 f"got {step.next_state}."
             )
-        if not last and step.terminated:
-            raise InvalidData(f"'terminated' must be false at step {t}, got true: step {t + 1} was decided.")
         if played.outcome is not None:
             if played.outcome != step:
                 raise InvalidData(
@@ -407,7 +428,7 @@ class TabularAgent:
         arrays, about = self._record()
         try:
             write_file(target, pack(KIND, arrays, about))
-        except OSError as problem:
+        except (OSError, UnicodeError) as problem:
             raise Unwritable(f"'path' must be writable, got {target}: {problem}.") from problem
 
     @classmethod
@@ -425,10 +446,10 @@ class TabularAgent:
         source = as_path("path", path)
         try:
             content = source.read_bytes()
-        except OSError as problem:
+        except (OSError, UnicodeError) as problem:
             raise InvalidData(f"'path' must be a file to read, got {source}: {problem}.") from problem
-        about, arrays = unpack(KIND, content)
         try:
+            about, arrays = unpack(KIND, content)
             told = Setting.from_arrays(under("setting.", arrays))
             name, options = about["spec"]
             agent = cls(
@@ -440,10 +461,13 @@ class TabularAgent:
                 oracle_value=arrays.get("oracle_value"),
             )
             agent._restore(arrays, about)
-        except CharyError:
-            raise
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as problem:
-            raise InvalidData(f"'path' must hold an agent of chary, got {source}: {problem!r}.") from problem
+        except CharyError as problem:
+            raise InvalidData(f"'path' must hold an agent of chary, got {source}: {problem}") from problem
+        except MALFORMED as problem:
+            raise InvalidData(
+                f"'path' must hold an agent of chary, got {source}, where {type(problem).__name__} was met: "
+                f"{problem}."
+            ) from problem
         if setting is not None and replace(setting, known=told.known).digest != told.digest:
             raise InvalidData(
                 f"'path' must hold an agent for this problem, got {source}, which is for another one: "
@@ -486,7 +510,7 @@ class TabularAgent:
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
         """Take on what `_record` returned."""
-        steps = PlayedTable.steps(arrays)
+        steps = PlayedTable.steps(arrays, self.setting)
 
         def recall(number: object) -> Played | None:
             return recalled(steps, number)
@@ -497,14 +521,24 @@ class TabularAgent:
         self.episodes_begun = check_integer("begun", about["begun"], minimum=0)
         self._facts.ends = as_array("facts.ends", arrays, (S,), bool)
         self._facts.left = as_array("facts.left", arrays, (S,), bool)
+        if (self._facts.ends & self._facts.left).any() or not self._facts.ends[self.setting.terminal].all():
+            raise InvalidData("'facts' must tell states that end episodes from those left, got both for one.")
         self._ceiling.ceiling[:] = as_array("ceiling", arrays, self._ceiling.ceiling.shape, np.float64)
+        # Bounds never fall below themselves: no number may be missing.
+        if not (self._ceiling.ceiling >= 0).all():
+            raise InvalidData("'ceiling' must hold numbers >= 0, got others.")
+        for policy in self._learner.explorers.values():
+            check_policy("explorers", policy, self.setting, self._facts.ends)
         if "frozen" in arrays:
             self._frozen = as_array("frozen", arrays, (H, S), np.int64, below=A)
+            check_policy("frozen", self._frozen, self.setting, self._facts.ends)
         if "mixture.starts" in arrays:
             self._mixture = self._new_mixture()
             for name in MIXTURE_MEMORY:
                 memory = getattr(self._mixture, name)
                 memory[:] = as_array(f"mixture.{name}", arrays, memory.shape, np.float64)
+                if not np.isfinite(memory).all():
+                    raise InvalidData(f"'mixture.{name}' must be finite, got others.")
         for i, (episode, *kept) in enumerate(about["open"]):
             now = OpenEpisode.restored(
                 plans[int(kept[1])],
@@ -512,13 +546,16 @@ class TabularAgent:
                 as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64),
                 recall,
             )
-            self._facts.state("state", now.state)
-            for step in now.steps:
-                self._facts.state("state", step.state)
+            self._check_restored(now)
             if f"open.{i}.explorer" in arrays:
                 now.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
+                check_policy("explorer", now.explorer, self.setting, self._facts.ends)
+            elif isinstance(self.spec, MixtureSpec):
+                raise InvalidData(f"'open' must hold an explorer for episode {episode!r}, got none.")
             self._open[check_episode_id(episode)] = now
         if self.shield is not None:
+            unreleased = {episode: now for episode, now in self._open.items() if not now.released}
+            check_shield(about["shield"], self.setting, unreleased, self._learner.explorers)
             self.shield.restore(
                 about["shield"], {episode: now.plan for episode, now in self._open.items()}, recall
             )
@@ -526,13 +563,26 @@ class TabularAgent:
             [step for step in map(recall, numbers) if step is not None] for numbers in about["late_rollouts"]
         ]
 
+    def _check_restored(self, now: OpenEpisode) -> None:
+        """Raise InvalidData unless an open episode can have come to be: its steps follow from each other."""
+        self._facts.state("state", now.state)
+        follows = len(now.steps) <= self.setting.horizon and 0 <= now.number <= self._learner.plans
+        for step, after in itertools.pairwise(now.steps):
+            follows &= step.outcome is None or step.outcome.next_state == after.state
+        last = now.steps[-1] if now.steps else None
+        if last is not None and not now.released:
+            follows &= now.state == (last.state if last.outcome is None else last.outcome.next_state)
+        follows &= bool(((now.uniforms >= 0) & (now.uniforms < 1)).all())
+        if not follows:
+            raise InvalidData("'open' must hold episodes whose steps follow from each other, got others.")
+
     def _new_mixture(self) -> Mixture:
         assert isinstance(self.spec, MixtureSpec)
         return new_mixture(
             self.spec.kind,
             frozen=self.frozen_baseline,
             alpha=getattr(self.spec, "alpha", 0.0),
-            eta=(self.spec.eta or 0.0) / self.setting.scale.span,
+            eta=float(self.spec.eta or 0.0) / self.setting.scale.span,
             oracle_value=self._oracle_value,
         )
 
@@ -541,10 +591,19 @@ class TabularAgent:
     ) -> Decision | None:
         """Return the decision made at step `t` before, or None once a new one may be made."""
         decided = len(now.steps)
+        s = self._facts.state("state", state)
         if type(t) is not int:
             t = check_integer("t", t, minimum=0, error=OutOfOrder)
-        s = self._facts.state("state", state)
-        if t < decided and t >= 0:
+        if t == decided and not (now.terminated or now.closing) and t < self.setting.horizon:
+            if t > 0 and now.steps[-1].outcome is None:
+                # The outcome is late: where it led is said here.
+                self._facts.check_left(s)
+            elif s != now.state:
+                raise InvalidData(f"'state' must be the state observed last, {now.state}, got {s}.")
+            if proposal is not None:
+                self._check_proposal(s, proposal)
+            return None
+        if 0 <= t < decided:
             if s != now.steps[t].state:
                 raise InvalidData(f"'state' must be the one decided in, {now.steps[t].state}, got {s}.")
             return now.steps[t].decision
@@ -553,17 +612,9 @@ class TabularAgent:
                 f"'t' must be a step of episode {episode!r}, got {t!r}. It is over"
                 f"{'.' if now.closing else ': call finish.'}"
             )
-        if t != decided:
-            raise OutOfOrder(
-                f"'t' must be the next step of episode {episode!r}, got {t!r}. Call act with t = {decided}."
-            )
-        if decided and now.steps[-1].outcome is None:
-            self._facts.check_left(s)
-        elif s != now.state:
-            raise InvalidData(f"'state' must be the state observed last, {now.state}, got {s}.")
-        if proposal is not None:
-            self._check_proposal(s, proposal)
-        return None
+        raise OutOfOrder(
+            f"'t' must be the next step of episode {episode!r}, got {t!r}. Call act with t = {decided}."
+        )
 
     def _check_proposal(self, s: int, proposal: object) -> None:
         if self.shield is None:
@@ -659,13 +710,15 @@ class TabularAgent:
         return int(self.setting.pair_action[pair]), True
 
     def _opened(self, call: str, episode: EpisodeId) -> OpenEpisode:
-        try:
-            now = self._open.get(episode)
-        except TypeError:
-            now = None
-        if now is None:
+        now = self._open.get(episode) if isinstance(episode, (int, str, np.integer)) else None
+        if now is None or isinstance(episode, bool):
             raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
         return now
+
+
+def _plain(episode: EpisodeId) -> EpisodeId:
+    """Return a number of NumPy's as one of Python's, which can be saved."""
+    return int(episode) if isinstance(episode, np.integer) else episode
 
 
 def _check_own(own: object, setting: Setting, *, given: bool) -> None:
@@ -682,14 +735,11 @@ def _check_own(own: object, setting: Setting, *, given: bool) -> None:
         )
 
 
-def _listed(name: str, column: Sequence[Any]) -> list[Any]:
-    """Return a column as a list of plain values, arrays of whole numbers included."""
-    if isinstance(column, np.ndarray):
-        return list(column.tolist()) if column.ndim == 1 else _refuse_column(name, column)
-    if isinstance(column, (list, tuple, range)):
-        return list(column)
-    return _refuse_column(name, column)
-
-
-def _refuse_column(name: str, column: object) -> list[Any]:
-    raise InvalidData(f"{name!r} must be a list or an array of one dimension, got {type(column).__name__}.")
+def _values(oracle_value: ArrayLike, setting: Setting) -> Floats:
+    values = as_numbers("oracle_value", oracle_value)
+    if values.shape != (setting.n_states,) or not np.isfinite(values).all():
+        raise InvalidSetting(
+            f"'oracle_value' must hold one finite number a state, shape ({setting.n_states},), got "
+            f"{values.dtype} of shape {values.shape}."
+        )
+    return values.astype(np.float64)

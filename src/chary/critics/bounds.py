@@ -99,7 +99,7 @@ class CriticBounds:
             InvalidSetting: unless `accept="uncertified"`.
         """
         check_critic_type("critic", critic)
-        if accept != "uncertified":
+        if not (isinstance(accept, str) and accept == "uncertified"):
             raise InvalidSetting(
                 f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got {accept!r}. "
                 "Give lower and upper critics or an ensemble, or say accept='uncertified' and calibrate."
@@ -118,12 +118,19 @@ class CriticBounds:
         return cls(ensemble.lower, ensemble.upper, standing="uncertified")
 
     def shifted(self, lower: float, upper: float, *, standing: str) -> CriticBounds:
-        """Return the same critics with `lower` more taken off and `upper` more added."""
+        """Return the same critics with `lower` more taken off and `upper` more added.
+
+        Raises:
+            InvalidSetting: if a shift is not finite.
+            UnknownName: if there is no such standing.
+        """
+        less = check_real("lower", lower, low=-np.inf, open_low=True, open_high=True)
+        more = check_real("upper", upper, low=-np.inf, open_low=True, open_high=True)
         return replace(
             self,
             standing=standing,
-            lower_shift=self.lower_shift + lower,
-            upper_shift=self.upper_shift + upper,
+            lower_shift=self.lower_shift + less,
+            upper_shift=self.upper_shift + more,
         )
 
     def evaluate(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from chary.agents.protocol import Transition
+from chary.agents.protocol import EpisodeId, Transition, check_episode_id
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
 from chary.critics.protocol import Array, Floats, as_masks, as_numbers
@@ -20,8 +20,6 @@ from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule, Shield
 
 __all__ = ["CriticShield"]
-
-Name = int | str
 
 
 class _Priced(NamedTuple):
@@ -58,7 +56,7 @@ class _Open:
 class _Question(NamedTuple):
     """One checked question of a batch; `mask` is None where the plan knows."""
 
-    episode: Name
+    episode: EpisodeId
     now: _Open
     proposal: int | None
     mask: Array | None
@@ -114,7 +112,7 @@ class CriticShield:
         self._horizon = check_integer("horizon", horizon, minimum=1)
         # Proposals leave chains alone, so that no state is ever a target.
         self._shield: Shield[_Priced] = Shield(rule, horizon=self._horizon, match=_no_target)
-        self._open: dict[Name, _Open] = {}
+        self._open: dict[EpisodeId, _Open] = {}
         self._shape: tuple[int, ...] | None = None
 
     @property
@@ -137,11 +135,11 @@ class CriticShield:
         """How sure the budget is: the weaker of the critics' standing and the rule's."""
         return weaker(self.bounds.standing, _standing_of(self._rule))
 
-    def plan_of(self, episode: Name) -> CriticPlan:
+    def plan_of(self, episode: EpisodeId) -> CriticPlan:
         """Return the plan an open episode is pinned to."""
         return self._opened("plan_of", episode).plan
 
-    def ledger(self, episode: Name) -> Ledger:
+    def ledger(self, episode: EpisodeId) -> Ledger:
         """Return what an open episode has spent.
 
         Raises:
@@ -150,14 +148,14 @@ class CriticShield:
         self._opened("ledger", episode)
         return self._shield.ledger(episode)
 
-    def begin(self, episode: Name, state: ArrayLike) -> None:
+    def begin(self, episode: EpisodeId, state: ArrayLike) -> None:
         """Open an episode that starts with the observation `state`.
 
         Raises:
             OutOfOrder: if it is open already.
             InvalidData: if `episode` is no name, or `state` no array of numbers of the usual shape.
         """
-        if _named(episode) in self._open:
+        if check_episode_id(episode) in self._open:
             raise OutOfOrder(
                 f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
             )
@@ -172,7 +170,7 @@ class CriticShield:
 
     def act(
         self,
-        episode: Name,
+        episode: EpisodeId,
         t: int,
         state: ArrayLike,
         *,
@@ -202,7 +200,7 @@ class CriticShield:
 
     def act_many(
         self,
-        episodes: Sequence[Name],
+        episodes: Sequence[EpisodeId],
         t: Sequence[int],
         states: Sequence[ArrayLike],
         proposals: Sequence[int | None] | None = None,
@@ -235,7 +233,7 @@ class CriticShield:
         decisions = [question.now.decision for question in questions]
         return [decision for decision in decisions if decision is not None]
 
-    def observe(self, episode: Name, transition: Transition) -> None:
+    def observe(self, episode: EpisodeId, transition: Transition) -> None:
         """Take in where the played action led; `state` and `next_state` of the transition are observations.
 
         Raises:
@@ -267,7 +265,7 @@ class CriticShield:
         now.observation, now.decision, now.terminated = reached, None, ended
         now.t += 1
 
-    def finish(self, episode: Name) -> None:
+    def finish(self, episode: EpisodeId) -> None:
         """Close an episode that has come to its end.
 
         Raises:
@@ -281,7 +279,7 @@ class CriticShield:
         self._shield.finish(episode)
         del self._open[episode]
 
-    def abandon(self, episode: Name) -> None:
+    def abandon(self, episode: EpisodeId) -> None:
         """Close an episode that was broken off; what it has spent stays spent.
 
         Raises:
@@ -292,7 +290,7 @@ class CriticShield:
         del self._open[episode]
 
     def _question(
-        self, episode: Name, t: int, state: ArrayLike, proposal: int | None, mask: ArrayLike | None
+        self, episode: EpisodeId, t: int, state: ArrayLike, proposal: int | None, mask: ArrayLike | None
     ) -> _Question:
         """Return one question, checked against where its episode stands; nothing is changed."""
         now = self._opened("act", episode)
@@ -335,8 +333,8 @@ class CriticShield:
         # Nobody wanted anything: the baseline is played, and nothing was explored.
         now.decision = decision if question.proposal is not None else decision._replace(explored=False)
 
-    def _opened(self, call: str, episode: Name) -> _Open:
-        now = self._open.get(_named(episode))
+    def _opened(self, call: str, episode: EpisodeId) -> _Open:
+        now = self._open.get(check_episode_id(episode))
         if now is None:
             raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
         return now
@@ -351,7 +349,7 @@ class CriticShield:
         return array
 
     @staticmethod
-    def _check_same(name: str, observation: Array, now: _Open, episode: Name) -> None:
+    def _check_same(name: str, observation: Array, now: _Open, episode: EpisodeId) -> None:
         if not np.array_equal(observation, now.observation):
             raise InvalidData(
                 f"{name!r} must be the observation that episode {episode!r} is at, got another. Finish the "
@@ -361,12 +359,6 @@ class CriticShield:
 
 def _no_target(target: _Priced, s: _Priced) -> bool:
     return False
-
-
-def _named(episode: Name) -> Name:
-    if isinstance(episode, bool) or not isinstance(episode, (int, str, np.integer)):
-        raise InvalidData(f"'episode' must be a number or a name, got {type(episode).__name__}.")
-    return episode
 
 
 def _listed(name: str, values: Any) -> list[Any]:

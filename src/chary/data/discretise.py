@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -91,8 +92,8 @@ class Bins:
 
     def __init__(self, edges: Sequence[ArrayLike], *, outside: str = "clamp") -> None:
         try:
-            arrays = tuple(np.array(each, dtype=np.float64) for each in edges)
-        except (TypeError, ValueError) as problem:
+            arrays = tuple(_floats(each) for each in edges)
+        except (TypeError, ValueError, OverflowError) as problem:
             raise InvalidSetting(
                 f"'edges' must be one list of numbers a dimension, got {shown(edges)}."
             ) from problem
@@ -127,9 +128,9 @@ class Bins:
             [0.0, 0.25, 0.5, 0.75, 1.0]
         """
         try:
-            lows, highs = (np.asarray(bound, dtype=np.float64) for bound in (low, high))
+            lows, highs = (_floats(bound) for bound in (low, high))
             numbers = [check_integer("counts", count, minimum=1) for count in counts]
-        except (TypeError, ValueError) as problem:
+        except (TypeError, ValueError, OverflowError) as problem:
             if isinstance(problem, CharyError):
                 raise
             raise InvalidSetting(
@@ -185,6 +186,8 @@ class Bins:
         Raises:
             InvalidData: if it is something else.
         """
+        if not isinstance(arrays, Mapping):
+            raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
         try:
             edges = [arrays[f"edges_{d}"] for d in range(len(arrays) - 2)]
             return cls(edges, outside=str(arrays["outside"]))
@@ -217,9 +220,9 @@ class Codebook:
 
     def __init__(self, centres: ArrayLike, *, scale: ArrayLike | None = None) -> None:
         try:
-            points = np.array(centres, dtype=np.float64)
-            widths = np.ones(points.shape[-1:]) if scale is None else np.array(scale, dtype=np.float64)
-        except (TypeError, ValueError) as problem:
+            points = _floats(centres)
+            widths = np.ones(points.shape[-1:]) if scale is None else _floats(scale)
+        except (TypeError, ValueError, OverflowError) as problem:
             raise InvalidSetting(
                 f"'centres' must be numbers, shape (K, D), got {shown(centres)}."
             ) from problem
@@ -270,6 +273,8 @@ class Codebook:
                 f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
                 "Use numpy.random.default_rng(seed)."
             )
+        if not isinstance(standardise, bool):
+            raise InvalidSetting(f"'standardise' must be True or False, got {standardise!r}.")
         if len(points) > sample:
             points = points[np.sort(generator.choice(len(points), sample, replace=False))]
         scale = np.ones(points.shape[1])
@@ -312,6 +317,8 @@ class Codebook:
         Raises:
             InvalidData: if it is something else.
         """
+        if not isinstance(arrays, Mapping):
+            raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
         try:
             return cls(arrays["centres"], scale=arrays["scale"])
         except (KeyError, CharyError) as problem:
@@ -324,6 +331,8 @@ def discretiser_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Bins | Codebo
     Raises:
         InvalidData: if it is something else.
     """
+    if not isinstance(arrays, Mapping):
+        raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
     kind = str(arrays.get("kind", "none"))
     if kind == "bins":
         return Bins.from_arrays(arrays)
@@ -376,6 +385,7 @@ def load_discretiser(path: str | Path) -> Bins | Codebook:
         KeyError,
         EOFError,
         SyntaxError,
+        TokenError,
         struct.error,
         zipfile.BadZipFile,
         zipfile.LargeZipFile,
@@ -385,8 +395,8 @@ def load_discretiser(path: str | Path) -> Bins | Codebook:
         _, arrays = unpack(KIND, Path(path).read_bytes())
         return discretiser_from_arrays(arrays)
     except broken as problem:
-        reason = " ".join(str(problem).split())[:160]
-        raise InvalidData(f"'path' must be a saved discretiser, got {str(path)!r}: {reason}") from problem
+        reason = " ".join(str(problem).split())[:160].rstrip(".")
+        raise InvalidData(f"'path' must be a saved discretiser, got {str(path)!r}: {reason}.") from problem
 
 
 def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Places) -> Ints:
@@ -419,9 +429,21 @@ def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Plac
     return cells.astype(np.int64)
 
 
+def _floats(values: ArrayLike) -> Floats:
+    """Return numbers as an array of our own.
+
+    Raises:
+        TypeError: if they are complex, and so no coordinates.
+    """
+    given = np.asarray(values)
+    if given.dtype.kind in "cUSMmV":
+        raise TypeError(f"coordinates must be real numbers, not {given.dtype}")
+    return np.array(given, dtype=np.float64)
+
+
 def _as_points(observations: ArrayLike, dimensions: int | None) -> Floats:
     try:
-        points = np.asarray(observations, dtype=np.float64)
+        points = _floats(observations)
     except (TypeError, ValueError, OverflowError) as problem:
         raise InvalidData(
             f"'observations' must be numbers, shape (N, D), got {shown(observations)}."

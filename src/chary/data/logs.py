@@ -269,7 +269,7 @@ class Log:
             InvalidSetting: if the problem itself is described wrongly.
         """
         if setting is not None:
-            if (reward_range, n_states, n_actions) != (None, None, None):
+            if not (reward_range is None and n_states is None and n_actions is None):
                 raise InvalidSetting(
                     "'setting' must be given alone, got reward_range, n_states or n_actions as well: it says "
                     "them already."

@@ -19,7 +19,7 @@ from chary.envs.random_mdp import random
 from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import sepsis
 from chary.envs.siblings import SIBLINGS
-from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.errors import InvalidSetting, check_choice, check_seed
 from chary.mdp import FiniteMDP
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
         6
     """
     function, given, actions = _resolve(name, options)
-    entropy = check_integer("seed", seed, minimum=0)
+    entropy = check_seed(seed)
     # Spawned by the problem's name: sibling 0 of one problem shares no draws with sibling 0 of another.
     rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=tuple(name.encode())))
     function(**given)  # a wrong option must not be hidden by what is drawn around it

@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from chary.envs import make
-from chary.errors import InvalidAction, InvalidMDP, OutOfOrder
+from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, check_seed
 from chary.mdp import FiniteMDP
 
 __all__ = ["AllowedActions", "TabularEnv", "make_env"]
@@ -90,8 +90,12 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Begin an episode; with `seed`, one that depends on it alone."""
-        super().reset(seed=seed)
+        """Begin an episode; with `seed`, one that depends on it alone.
+
+        Raises:
+            InvalidSetting: if the seed is not a whole number >= 0.
+        """
+        super().reset(seed=None if seed is None else check_seed(seed))
         self._uniforms = self.np_random.random(self._mdp.horizon + 1)
         # side="right": a uniform equal to a cumulative step belongs to the next state, as in the compiled
         # driver.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.errors import InvalidSetting, check_integer
+from chary.errors import InvalidSetting, check_integer, check_seed
 from chary.mdp import FiniteMDP
 
 __all__ = ["random"]
@@ -40,7 +40,7 @@ def random(
     """
     S = check_integer("n_states", n_states, minimum=1)
     A = check_integer("n_actions", n_actions, minimum=1)
-    entropy = check_integer("seed", seed, minimum=0)
+    entropy = check_seed(seed)
     if successors is None:
         if S * S * A > DENSE_LIMIT:
             raise InvalidSetting(

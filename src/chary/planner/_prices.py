@@ -1,4 +1,4 @@
-"""The charges of many steps in one call: what a batch of open episodes asks of a plan."""
+"""What plans are asked for beside the full pass: the charges of many steps, and of a policy of one's own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from chary._compile import jit
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
-from chary.planner._kernels import PlanArrays, charge_kernel
+from chary.planner._kernels import PlanArrays, charge_kernel, differences_into
 
-__all__ = ["prices_into"]
+__all__ = ["price_differences_into", "prices_into"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,3 +35,9 @@ def prices_into(
         for p in range(rows.pair_start[s], rows.pair_start[s + 1]):
             a = rows.pair_action[p]
             prices[i, a] = charge_kernel(kind, rows, radii, plan, t, s, a, scratch)
+
+
+@jit
+def price_differences_into(plan: PlanArrays, rows: Rows, radii: Radii, scratch: Scratch) -> None:
+    """Fill the table of value differences of a plan whose baseline and values are there already."""
+    differences_into(plan.difference, rows, radii, plan, scratch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, MutableMapping
-from typing import final
+from typing import TypedDict, Unpack, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,11 @@ from chary.planner._kernels import (
     new_plan_arrays,
     plan_into,
 )
-from chary.planner._prices import prices_into
+from chary.planner._prices import price_differences_into, prices_into
 from chary.policies import OwnBaseline, as_policy_table
 
 __all__ = [
+    "PlanOptions",
     "Shorts",
     "TabularPlan",
     "explorer_of",
@@ -46,6 +47,15 @@ Ints = NDArray[np.int64]
 Shorts = NDArray[np.int16]
 
 
+class PlanOptions(TypedDict, total=False):
+    """What plans are told beside the counts, see `TabularPlan`."""
+
+    charge: str
+    upper: bool
+    explorers: MutableMapping[int, Shorts]
+    new_explorer: Callable[[], Shorts]
+
+
 @final
 class TabularPlan:
     """The three answers the shield asks for, from counts and bounds; `chary.shield.Plan` for states 0..S-1.
@@ -56,8 +66,7 @@ class TabularPlan:
 
     The baseline is the policy with the best lower bound, ties going to `prior`, actions (S,) or (H, S). With
     `fixed`, actions (H, S), it is that policy whatever the counts say: lower and upper values are its own,
-    and charges bound what is lost against it. There, and with a prior that changes from step to step, the
-    prices of charge `difference` are those of the box, V_hi(x) - V_lo(y): they hold, but are not as low.
+    and charges bound what is lost against it.
     """
 
     __slots__ = ("_kind", "_new_explorer", "_prices", "_scratch", "arrays", "explorers", "fixed", "knowledge")
@@ -94,7 +103,7 @@ class TabularPlan:
         if upper:
             self.arrays.v_upper[:] = policy_values(knowledge, self.arrays.baseline, UPPER)
             if self._kind == DIFFERENCE:
-                _box_differences_into(self.arrays)
+                price_differences_into(self.arrays, knowledge.rows, knowledge.radii, self._scratch)
 
     def explore(self, chain: int, clock: int, s: int) -> int:
         """Return the action of that chain's explorer, pi_hat."""
@@ -131,43 +140,20 @@ class TabularPlan:
 
 
 def own_plan(
-    setting: Setting,
-    knowledge: Knowledge,
-    own: OwnBaseline,
-    *,
-    charge: str = "coupled",
-    upper: bool = True,
-    explorers: MutableMapping[int, Shorts] | None = None,
-    new_explorer: Callable[[], Shorts] | None = None,
+    setting: Setting, knowledge: Knowledge, own: OwnBaseline, **options: Unpack[PlanOptions]
 ) -> TabularPlan:
     """Return the plan in which a policy of the user's has the role that it was declared for.
 
     Role `prior` breaks ties with it, `only` makes it the baseline, and `floor` the better of the two: see
-    `floor_plan`. The other arguments are those of `TabularPlan`.
+    `floor_plan`. The options are those of `TabularPlan`.
     """
     if own.role == "floor":
         assert own.start is not None
         return floor_plan(
-            setting,
-            knowledge,
-            own.table,
-            start=own.start,
-            value_floor=own.value_floor,
-            charge=charge,
-            upper=upper,
-            explorers=explorers,
-            new_explorer=new_explorer,
+            setting, knowledge, own.table, start=own.start, value_floor=own.value_floor, **options
         )
-    return TabularPlan(
-        setting,
-        knowledge,
-        own.table,
-        charge=charge,
-        upper=upper,
-        explorers=explorers,
-        new_explorer=new_explorer,
-        fixed=own.table if own.role == "only" else None,
-    )
+    fixed = own.table if own.role == "only" else None
+    return TabularPlan(setting, knowledge, own.table, fixed=fixed, **options)
 
 
 def floor_plan(
@@ -177,10 +163,7 @@ def floor_plan(
     *,
     start: Floats,
     value_floor: float | None = None,
-    charge: str = "coupled",
-    upper: bool = True,
-    explorers: MutableMapping[int, Shorts] | None = None,
-    new_explorer: Callable[[], Shorts] | None = None,
+    **options: Unpack[PlanOptions],
 ) -> TabularPlan:
     """Return the plan whose baseline is the better of `own` and the learnt one by lower bound.
 
@@ -190,36 +173,15 @@ def floor_plan(
     the learnt one is strictly better. Since the lower optimum is at least the lower value of every policy by
     the same counts, `own` is kept on equality alone where there is no `value_floor`.
 
-    The other arguments are those of `TabularPlan`.
-
-    Raises:
-        InvalidAction: if `own` plays what is not allowed.
+    The options are those of `TabularPlan`.
     """
-    own = as_policy_table(own, setting)
-    learnt = TabularPlan(
-        setting,
-        knowledge,
-        own,
-        charge=charge,
-        upper=upper,
-        explorers=explorers,
-        new_explorer=new_explorer,
-    )
+    learnt = TabularPlan(setting, knowledge, own, **options)
     bound = float(start @ policy_values(knowledge, own, LOWER)[0])
     if value_floor is not None:
         bound = max(bound, value_floor)
     if float(start @ learnt.arrays.v_lower[0]) > bound:
         return learnt
-    return TabularPlan(
-        setting,
-        knowledge,
-        own,
-        charge=charge,
-        upper=upper,
-        explorers=explorers,
-        new_explorer=new_explorer,
-        fixed=own,
-    )
+    return TabularPlan(setting, knowledge, own, fixed=own, **options)
 
 
 def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
@@ -277,10 +239,3 @@ def _optimise_into(plan: PlanArrays, knowledge: Knowledge, prior: Ints) -> None:
             (t, t),
             scratch,
         )
-
-
-def _box_differences_into(plan: PlanArrays) -> None:
-    """Fill D_t(x, y) = V_hi(x) - V_lo(y), 0 for a state against itself: what the values alone can tell."""
-    plan.difference[:] = plan.v_upper[:, :, None] - plan.v_lower[:, None, :]
-    states = np.arange(plan.v_lower.shape[1])
-    plan.difference[:, states, states] = 0.0

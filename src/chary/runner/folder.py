@@ -382,7 +382,7 @@ def _another(path: Path, held: Experiment, wanted: Experiment, *, grows: bool, e
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
 

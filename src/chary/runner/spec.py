@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real, check_seed
 
 if TYPE_CHECKING:
     from chary.agents import AgentSpec
@@ -129,7 +129,7 @@ class RunSpec:
         agent.prior_actions(mdp.setting, mdp)
         check_integer("episodes", self.episodes, minimum=1)
         check_integer("warmup", self.warmup, minimum=0)
-        check_integer("seed", self.seed, minimum=0)
+        check_seed(self.seed)
         return mdp, agent
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from chary.errors import InvalidData, check_real
+from chary.errors import InvalidData, as_float, check_real
 
 __all__ = ["Matcher", "same", "within"]
 
@@ -40,7 +40,7 @@ class _Within:
                 f"'s' must have as many coordinates as the target ({len(target)}), got {len(s)}. "
                 "Observations of one problem must all have the same length."
             )
-        return math.dist(target, s) <= self.radius
+        return math.dist([as_float(x) for x in target], [as_float(x) for x in s]) <= self.radius
 
 
 def within(radius: float) -> Matcher[Sequence[float]]:

@@ -92,7 +92,7 @@ class Chain(Generic[S]):
             self.exhausted_episodes,
             self.long_episodes,
             [list(item) for item in self._advances.items()],
-            list(self._refusals),
+            sorted(self._refusals, key=repr),
         ]
 
     @classmethod
@@ -197,13 +197,20 @@ class Pool(Generic[S]):
                     f"{name!r} must be hashable to be matched by `same`, got {type(s).__name__}. "
                     "Pass a whole number or a tuple, or a shield with match=within(radius)."
                 ) from None
+            return
+        try:
+            self._match(s, s)
+        except (TypeError, ValueError) as problem:
+            raise InvalidData(
+                f"{name!r} must be a state that 'match' can compare, got {type(s).__name__}: {problem}."
+            ) from problem
 
     def check_continues(self, how: str, reached: S | None, s: S) -> None:
         """Raise InvalidData if `s` is not the state `reached` before: a chain would break there.
 
         Only states compared by `same` can be told apart without doubt; others are trusted.
         """
-        if self._exact and reached is not s and reached != s:
+        if self._exact and reached is not s and _differ(reached, s):
             raise InvalidData(
                 f"'s' must be the state {how}, {reached!r}, got {s!r}. "
                 "Finish the episode before deciding in the next one's first state."
@@ -217,11 +224,12 @@ class Pool(Generic[S]):
         """Return all waiting chains, oldest first."""
         return tuple(self._waiting[i] for i in sorted(self._waiting))
 
-    def waiting_at(self, s: S) -> tuple[Chain[S], ...]:
+    def waiting_at(self, s: S) -> list[Chain[S]]:
         """Return the waiting chains whose target matches `s`, oldest first."""
         if self._exact:
-            return tuple(self._waiting[i] for i in self._ids_at.get(s, ()))
-        return tuple(chain for chain in self.waiting() if self._match(chain.target, s))
+            waiting = self._waiting
+            return [waiting[i] for i in self._ids_at.get(s, ())]
+        return [chain for chain in self.waiting() if self._match(chain.target, s)]
 
     def draft(self, s: S, *, ended: int) -> Chain[S]:
         """Return the chain that would be started at `s`; the pool is unchanged until it is admitted."""
@@ -255,6 +263,14 @@ class Pool(Generic[S]):
         if chain.waiting:
             self.take(chain)
         self._open -= 1
+
+
+def _differ(reached: object, s: object) -> bool:
+    try:
+        return bool(reached != s)
+    except (TypeError, ValueError):
+        # Arrays compare entry by entry, or not at all.
+        return True
 
 
 def _kept(steps: Iterable[Step[S]], keep: Callable[[object], Any]) -> list[list[Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from chary.errors import (
     InvalidData,
     InvalidSetting,
     OutOfOrder,
+    as_float,
     check_choice,
     check_integer,
 )
@@ -187,6 +189,8 @@ class Shield(Generic[S]):
             raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
         if not callable(match):
             raise InvalidSetting(f"'match' must be callable, got {match!r}. Use same or within(radius).")
+        if not isinstance(chains, bool):
+            raise InvalidSetting(f"'chains' must be True or False, got {chains!r}.")
         # Chains off means one block of exploration from t = 0, which is what closing does.
         self._rule = rule if chains else rule._replace(closes=True)
         self._horizon = check_integer("horizon", horizon, minimum=1)
@@ -196,7 +200,7 @@ class Shield(Generic[S]):
             if patience is None
             else check_integer("patience", patience, minimum=0, way_out="Use None to wait for ever.")
         )
-        self._chains = bool(chains)
+        self._chains = chains
         self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
         self._episodes: dict[Hashable, _Episode[S]] = {}
         self._ended = 0
@@ -282,50 +286,51 @@ class Shield(Generic[S]):
             InvalidData: if `s` cannot be matched, or is not the state observed last.
         """
         now = self._open_episode("decide", episode)
+        if type(t) is not int:
+            t = check_integer("t", t, minimum=0, error=OutOfOrder)
         if now.pending is not None and t == now.t:
             self._pool.check_continues("decided in", now.pending[0], s)
             return now.pending[1]
         self._check_step(now, episode, t, s)
 
         # Nothing is changed before every question to the plan has been answered: an error costs nothing.
-        ledger = now.ledger
-        refused: list[Chain[S]] = []
-        chosen: Chain[S] | None = None
+        plan, ledger, rule = now.plan, now.ledger, self._rule
         explored, action, cost = False, 0, 0.0
+        chosen: Chain[S] | None = None
+        refused: list[Chain[S]] = []
         if proposal is not None:
             action = _action("proposal", proposal)
             explored, cost, ledger = self._put(now, t, s, action)
         else:
             # Many chains may wait here, but they propose few actions: each is priced once.
-            unaffordable: set[int] = set()
-            for chain in self._candidates(now, t, s):
-                by_meta_clock = self._by_meta_clock and not chain.complete
-                clock = chain.length if by_meta_clock else t
-                action = _action("explore", now.plan.explore(chain.id, clock, s))
+            unaffordable: list[int] = []
+            for chain in () if ledger.closed else self._candidates(now, t, s):
+                clock = chain.length if self._by_meta_clock and not chain.complete else t
+                action = _action("explore", plan.explore(chain.id, clock, s))
                 if action not in unaffordable:
                     explored, cost, ledger = self._put(now, t, s, action)
-                if explored:
-                    chosen = chain
-                    break
-                unaffordable.add(action)
+                    if explored:
+                        chosen = chain
+                        break
+                    unaffordable.append(action)
                 refused.append(chain)
                 if ledger.closed:
                     break
         if not explored:
-            action = _action("baseline", now.plan.baseline(t, s))
+            action = _action("baseline", plan.baseline(t, s))
 
         if proposal is not None:
             self._part(now, s)
-        for chain in refused:
-            self._refuse(now, episode, chain, s)
+            now.refused |= not explored
+        if refused:
+            self._refuse(now, episode, refused, s)
         if chosen is not None:
             self._feed(now, chosen)
         now.explored += explored
-        now.refused |= proposal is not None and not explored
         now.ledger = ledger
-        room = _room(self._rule.limit, ledger.deficit)
-        number = -1 if chosen is None else chosen.id
-        decision = Decision(action, explored, cost, ledger.deficit, room, now.number, number)
+        deficit = ledger.deficit
+        chain_id = -1 if chosen is None else chosen.id
+        decision = Decision(action, explored, cost, deficit, _room(rule.limit, deficit), now.number, chain_id)
         now.pending = (self._pool.keep(s), decision)
         return decision
 
@@ -334,7 +339,7 @@ class Shield(Generic[S]):
 
         Raises:
             OutOfOrder: if no decided step is outstanding.
-            InvalidData: if `s_next` cannot be matched.
+            InvalidData: if `s_next` cannot be matched, or `terminated` is neither true nor false.
         """
         now = self._open_episode("observe", episode)
         if now.pending is None:
@@ -343,11 +348,12 @@ class Shield(Generic[S]):
                 "Call decide first."
             )
         self._pool.check("s_next", s_next)
+        ended = _truth("terminated", terminated)
 
         s, decision = now.pending
         reached = self._pool.keep(s_next)
         now.pending, now.reached = None, reached
-        now.terminated = bool(terminated)
+        now.terminated = ended
         now.t += 1
         chain = now.fed
         if chain is None or chain.complete:
@@ -454,6 +460,11 @@ class Shield(Generic[S]):
         return now
 
     def _check_step(self, now: _Episode[S], episode: Hashable, t: int, s: S) -> None:
+        if now.pending is None and t == now.t and not now.terminated and t < self._horizon:
+            self._pool.check("s", s)
+            if t > 0:
+                self._pool.check_continues("observed last", now.reached, s)
+            return
         if now.pending is not None:
             raise OutOfOrder(
                 f"'decide' must follow an observation, got step {now.t} of episode {episode!r} decided "
@@ -464,26 +475,19 @@ class Shield(Generic[S]):
             raise OutOfOrder(
                 f"'decide' must name an episode still going, got {episode!r}, which {how}. Call finish."
             )
-        if t != now.t:
-            raise OutOfOrder(
-                f"'t' must be the next step of episode {episode!r}, {now.t}, got {t!r}. "
-                "Steps are decided in order."
-            )
-        self._pool.check("s", s)
-        if t > 0:
-            self._pool.check_continues("observed last", now.reached, s)
+        raise OutOfOrder(
+            f"'t' must be the next step of episode {episode!r}, {now.t}, got {t!r}. "
+            "Steps are decided in order."
+        )
 
-    def _candidates(self, now: _Episode[S], t: int, s: S) -> Iterator[Chain[S]]:
-        """Yield the chains that want to explore here, in the order in which they may try."""
-        if now.ledger.closed:
-            return
+    def _candidates(self, now: _Episode[S], t: int, s: S) -> Sequence[Chain[S]]:
+        """Return the chains that want to explore here, in the order in which they may try."""
         if now.fed is not None:
-            yield now.fed
-            return
+            return (now.fed,)
         waiting = self._pool.waiting_at(s)
-        yield from waiting
         if t == 0 and not waiting and (self._pool.has_room or not self._chains):
-            yield self._pool.draft(s, ended=self._ended)
+            return (self._pool.draft(s, ended=self._ended),)
+        return waiting
 
     def _feed(self, now: _Episode[S], chain: Chain[S]) -> None:
         self._admit_if_new(chain)
@@ -491,16 +495,18 @@ class Shield(Generic[S]):
             self._pool.take(chain)
         now.fed = chain
 
-    def _refuse(self, now: _Episode[S], episode: Hashable, chain: Chain[S], s: S) -> None:
-        self._admit_if_new(chain)
+    def _refuse(self, now: _Episode[S], episode: Hashable, chains: Sequence[Chain[S]], s: S) -> None:
+        """Note the chains that could not be afforded; one that was fed, or is new, waits here from now on."""
         now.refused = True
         now.fed = None
-        if chain.complete:
-            return
-        chain.refuse(episode)
-        now.touched.add(chain)
-        if not chain.waiting:
-            self._let_go(now, chain, s)
+        for chain in chains:
+            if chain.complete:
+                continue
+            self._admit_if_new(chain)
+            chain.refuse(episode)
+            now.touched.add(chain)
+            if not chain.waiting:
+                self._let_go(now, chain, s)
 
     def _admit_if_new(self, chain: Chain[S]) -> None:
         if chain.id == self._pool.started:
@@ -532,15 +538,30 @@ class Shield(Generic[S]):
 
 
 def _action(question: str, answer: object) -> int:
+    # The common case first: this is asked at every decision, and for every chain that waits there.
+    if type(answer) is int and answer >= 0:
+        return answer
     return check_integer(
         question, answer, minimum=0, error=InvalidAction, way_out="A plan answers with an action's index."
     )
 
 
-def _charge(answer: float, t: int, s: object, a: int) -> float:
+def _truth(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
     try:
-        charge = float(answer)
+        # NumPy has booleans of its own; arrays of several cannot be told to be either.
+        known = value in (True, False)
     except (TypeError, ValueError):
+        known = False
+    if not known:
+        raise InvalidData(f"{name!r} must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def _charge(answer: float, t: int, s: object, a: int) -> float:
+    charge = as_float(answer)
+    if math.isnan(charge) and not isinstance(answer, numbers.Real):
         charge = -math.inf
     if charge < 0:
         raise InvalidBudget(

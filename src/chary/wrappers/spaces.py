@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_seed
 
 __all__ = ["Mask", "action_mask", "as_seed", "check_in_mask", "discrete_size", "state_of"]
 
@@ -38,7 +38,7 @@ def as_seed(seed: object) -> int | None:
     Raises:
         InvalidSetting: if it is neither None nor a whole number >= 0.
     """
-    return None if seed is None else check_integer("seed", seed, minimum=0)
+    return None if seed is None else check_seed(seed)
 
 
 def state_of(space: object, observation: Any) -> Any:

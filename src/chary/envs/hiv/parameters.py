@@ -1,0 +1,119 @@
+"""Who is treated: the base patient and six perturbed ones, and what all of them share (data/hiv.json)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.errors import UnknownName
+
+__all__ = [
+    "CONCENTRATIONS",
+    "EFFICACIES",
+    "HORIZON",
+    "LOG_HIGH",
+    "LOG_LOW",
+    "NAMES",
+    "OBSERVATION_MEAN",
+    "OBSERVATION_STD",
+    "PATIENTS",
+    "START",
+    "Patient",
+    "patient",
+]
+
+Floats = NDArray[np.float64]
+
+
+def _read() -> dict[str, Any]:
+    text = resources.files("chary.envs").joinpath("data", "hiv.json").read_text(encoding="utf-8")
+    read: dict[str, Any] = json.loads(text)
+    return read
+
+
+def _fixed(numbers: Any) -> Floats:
+    array = np.array(numbers, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+_DATA = _read()
+# T1, T2: healthy CD4+ lymphocytes and macrophages a ml; T1s, T2s: infected ones; V: free virus; E: immune
+# effectors.
+CONCENTRATIONS: tuple[str, ...] = tuple(_DATA["concentrations"])
+NAMES: tuple[str, ...] = tuple(_DATA["base"])
+HORIZON: int = _DATA["actions_an_episode"]
+# (4, 2): how far each action holds back infection (reverse transcriptase) and new virus (protease).
+EFFICACIES = _fixed(_DATA["efficacies"])
+# The stable state of an untreated patient.
+START = _fixed(_DATA["start"])
+OBSERVATION_MEAN = _fixed(_DATA["observation_mean"])
+OBSERVATION_STD = _fixed(_DATA["observation_std"])
+# log10 of a concentration is observed within these bounds, those of the original; nobody leaves them by
+# treatment alone.
+LOG_LOW, LOG_HIGH = -5.0, 8.0
+PATIENTS: tuple[str | int, ...] = ("base", *range(len(_DATA["patients"])))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patient:
+    """One patient's body: the numbers of the equations, and what standardises the reward.
+
+    Args:
+        name: `base` or a number.
+        vector: The parameters in the order of `NAMES`, shape (20,), read-only.
+        reward_mean: Subtracted from a reward to standardise it.
+        reward_std: What it is divided by then.
+    """
+
+    name: str | int
+    vector: Floats
+    reward_mean: float
+    reward_std: float
+
+    def standardised(self, reward: float) -> float:
+        """Return a reward in standardised units."""
+        return (reward - self.reward_mean) / self.reward_std
+
+
+def patient(name: object = "base") -> Patient:
+    """Return a patient by name.
+
+    The source has no mean and deviation of rewards for the base patient: those of the six are averaged.
+
+    Args:
+        name: `base`, or a number in 0..5.
+
+    Raises:
+        UnknownName: if there is no such patient.
+
+    Example:
+        >>> patient(5).vector.shape
+        (20,)
+    """
+    whole = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
+    key = int(name) if whole else name  # type: ignore[call-overload]
+    if not (isinstance(key, (int, str)) and not isinstance(key, bool) and key in PATIENTS):
+        raise UnknownName(
+            f"'patient' must be 'base' or a whole number in 0..{len(PATIENTS) - 2}, got {name!r}."
+        )
+    return _patient(key)
+
+
+@cache
+def _patient(name: str | int) -> Patient:
+    others = _DATA["patients"]
+    if isinstance(name, str):
+        parameters = _DATA["base"]
+        mean = float(np.mean([each["reward_mean"] for each in others]))
+        std = float(np.mean([each["reward_std"] for each in others]))
+    else:
+        parameters = others[name]["parameters"]
+        mean, std = others[name]["reward_mean"], others[name]["reward_std"]
+    return Patient(name, _fixed([parameters[each] for each in NAMES]), mean, std)
