@@ -146,7 +146,8 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         if state.state == "done"
     ]
     provenance = {
-        "command": folder.description()["command"],
+        # Where a folder lies on one machine is of no use on another.
+        "command": folder.description()["command"].replace(str(where.resolve()), where.as_posix()),
         "runs": dict(Counter(state.state for state in states)),
         "commits": dict(Counter(str(each["commit"]) for each in made)),
         "versions": {"chary": made[0]["version"], "python": made[0]["python"], **made[0]["packages"]},

@@ -134,7 +134,8 @@ Four times:
 {table(s, ALL, 0.1, "prior")}
 
 With it the baseline begins as the clinicians' recorded choices, a worse policy here than the lowest action allowed, and everything that leans on the baseline loses
-more: `strict` then loses more than UCBVI, which leans on none, and `capped` hardly changes. What a careful learner loses depends on the policy it is careful about.
+more: `strict` then loses more than UCBVI, which leans on none, and `capped` hardly changes. What a careful learner loses depends on the policy it is careful about. The other three budgets say the same:
+[sepsis/README.md](sepsis/README.md) and [their figure](sepsis/figures/study-prior.png).
 
 ## Inventory (the paper's appendix)
 
