@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from typing import TypedDict, Unpack, final
 
 import numpy as np
@@ -85,7 +85,8 @@ class TabularPlan:
     ) -> None:
         self._kind = CHARGES.index(charge)
         self._scratch = new_scratch(setting.n_states)
-        self._prices: dict[tuple[int, int], list[float]] = {}
+        # Where the charges at (t, s) lie: a table (B, A), and the row of it.
+        self._prices: dict[tuple[int, int], tuple[Floats, int]] = {}
         self.knowledge = knowledge
         self.explorers: MutableMapping[int, Shorts] = {} if explorers is None else explorers
         self._new_explorer = new_explorer or (lambda: explorer_of(setting, knowledge))
@@ -121,22 +122,23 @@ class TabularPlan:
             return 0.0
         prepared = self._prices.get((t, s))
         if prepared is not None:
-            return prepared[a]
+            prices, row = prepared
+            return float(prices.item(row, a))
         rows, radii = self.knowledge.rows, self.knowledge.radii
         if rows.pair_index[s, a] < 0:
             return math.inf
         return float(charge_of(self._kind, rows, radii, self.arrays, t, s, a, self._scratch))
 
-    def prepare(self, steps: Iterable[tuple[int, int]]) -> None:
+    def prepare(self, steps: Collection[tuple[int, int]]) -> None:
         """Work out the charges at many (t, s) in one call; those worked out before are kept."""
-        missing = [step for step in dict.fromkeys(steps) if step not in self._prices]
+        missing = set(steps).difference(self._prices)
         if not missing:
             return
-        stages, states = (np.array(column, dtype=np.int64) for column in zip(*missing, strict=True))
+        stages, states = np.array(list(missing), dtype=np.int64).T.copy()
         rows, radii = self.knowledge.rows, self.knowledge.radii
         prices = np.empty((len(missing), rows.pair_index.shape[1]))
         prices_into(prices, self._kind, rows, radii, self.arrays, stages, states, self._scratch)
-        self._prices.update(zip(missing, prices.tolist(), strict=True))
+        self._prices.update((step, (prices, row)) for row, step in enumerate(missing))
 
 
 def own_plan(

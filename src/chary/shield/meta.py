@@ -161,7 +161,7 @@ class Pool(Generic[S]):
         self._match = match
         self._exact = match is same
         self._waiting: dict[int, Chain[S]] = {}
-        self._ids_at: dict[S, list[int]] = {}
+        self._at: dict[S, list[Chain[S]]] = {}
         self._open = 0
         self._started = 0
 
@@ -224,11 +224,10 @@ class Pool(Generic[S]):
         """Return all waiting chains, oldest first."""
         return tuple(self._waiting[i] for i in sorted(self._waiting))
 
-    def waiting_at(self, s: S) -> list[Chain[S]]:
-        """Return the waiting chains whose target matches `s`, oldest first."""
+    def waiting_at(self, s: S) -> Sequence[Chain[S]]:
+        """Return the waiting chains whose target matches `s`, oldest first; read it before any is taken."""
         if self._exact:
-            waiting = self._waiting
-            return [waiting[i] for i in self._ids_at.get(s, ())]
+            return self._at.get(s, ())
         return [chain for chain in self.waiting() if self._match(chain.target, s)]
 
     def draft(self, s: S, *, ended: int) -> Chain[S]:
@@ -246,17 +245,17 @@ class Pool(Generic[S]):
         chain.waiting = True
         self._waiting[chain.id] = chain
         if self._exact:
-            bisect.insort(self._ids_at.setdefault(target, []), chain.id)
+            bisect.insort(self._at.setdefault(target, []), chain, key=_age)
 
     def take(self, chain: Chain[S]) -> None:
         """Hand a waiting chain to an episode: it waits for nobody else until it is let go."""
         chain.waiting = False
         del self._waiting[chain.id]
         if self._exact:
-            ids = self._ids_at[chain.target]
-            ids.remove(chain.id)
-            if not ids:
-                del self._ids_at[chain.target]
+            here = self._at[chain.target]
+            here.remove(chain)
+            if not here:
+                del self._at[chain.target]
 
     def remove(self, chain: Chain[S]) -> None:
         """Forget an open chain, waiting or fed: it no longer takes room."""
@@ -279,3 +278,7 @@ def _kept(steps: Iterable[Step[S]], keep: Callable[[object], Any]) -> list[list[
 
 def _recalled(steps: Iterable[Sequence[Any]], recall: Callable[[Any], object]) -> list[Step[Any]]:
     return [Step(s, a, s_next, recall(kept)) for s, a, s_next, kept in steps]
+
+
+def _age(chain: Chain[Any]) -> int:
+    return chain.id

@@ -560,6 +560,9 @@ def _truth(name: str, value: object) -> bool:
 
 
 def _charge(answer: float, t: int, s: object, a: int) -> float:
+    # The common case first: this is asked at most decisions.
+    if type(answer) is float and answer >= 0.0:
+        return answer
     charge = as_float(answer)
     if math.isnan(charge) and not isinstance(answer, numbers.Real):
         charge = -math.inf
