@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from chary.errors import InvalidData
 from chary.files import npz_arrays, npz_bytes
 
-__all__ = ["CHECKPOINT_SCHEMA", "pack", "unpack"]
+__all__ = ["CHECKPOINT_SCHEMA", "kind_of", "pack", "unpack"]
 
 CHECKPOINT_SCHEMA = 1
 
@@ -69,6 +69,15 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
     if digest != _digest(arrays, about):
         raise InvalidData(f"a file of kind {kind!r} must be as it was written, got one that was changed.")
     return about, arrays
+
+
+def kind_of(content: bytes) -> str | None:
+    """Return what a file says it holds, None where it says nothing; only `unpack` tells whether it is so."""
+    try:
+        kind = json.loads(str(npz_arrays(content)[DESCRIPTION]))["kind"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return kind if isinstance(kind, str) else None
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]], about: object) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from chary.agents import CharyUCBVI, Transition
 from chary.agents.tabular import TabularAgent
+from chary.data import Bins, load_discretiser
 from chary.envs import make
 from chary.envs._gymnasium import TabularEnv
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
@@ -248,3 +249,28 @@ def test_a_meta_rollout_is_learnt_from_when_its_last_outcome_is_known(tmp_path: 
     outcome(mine, 0, 0, 1, t=0)
     outcome(mine, 0, 1, 2, t=1)
     assert learnt.rows.total.sum() == before + 3
+
+
+def test_a_discretiser_is_saved_with_the_agent_and_stays_with_it(tmp_path: Path) -> None:
+    grid = Bins([[0.0, 1.0, 2.0], [0.0, 5.0, 9.0]])
+    mine = agent()
+    mine.save(tmp_path / "one.npz", discretiser=grid)
+    TabularAgent.load(tmp_path / "one.npz").save(tmp_path / "two.npz")
+    again = load_discretiser(tmp_path / "two.npz")
+    assert again([[1.5, 3.0], [0.5, 7.0]]).tolist() == grid([[1.5, 3.0], [0.5, 7.0]]).tolist()
+    mine.save(tmp_path / "without.npz", overwrite=True)
+    assert load_discretiser(tmp_path / "without.npz").n_states == 4
+
+
+def test_a_discretiser_of_too_many_states_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    mine = agent()
+    with pytest.raises(
+        InvalidSetting, match="'discretiser' must give the agent's 4 states at most"
+    ):
+        mine.save(tmp_path / "agent.npz", discretiser=Bins([[0, 1, 2, 3], [0, 1, 2, 3]]))
+    with pytest.raises(InvalidSetting, match="'discretiser' must be Bins or a Codebook"):
+        mine.save(tmp_path / "agent.npz", discretiser=[0, 1])  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+    mine.save(tmp_path / "agent.npz")
+    with pytest.raises(InvalidData, match="an agent that was saved without one"):
+        load_discretiser(tmp_path / "agent.npz")

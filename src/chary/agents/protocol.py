@@ -14,7 +14,7 @@ from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
-__all__ = ["Agent", "AgentSpec", "EpisodeId", "Transition", "check_episode_id", "listed"]
+__all__ = ["Agent", "AgentSpec", "Discretises", "EpisodeId", "Transition", "check_episode_id", "listed"]
 
 # What names an episode: a number or the user's own name for it.
 EpisodeId: TypeAlias = int | str
@@ -48,6 +48,20 @@ class Agent(Protocol):
 
     def finish(self, episode: EpisodeId) -> None:
         """Close the episode; its transitions now count."""
+        ...
+
+
+@runtime_checkable
+class Discretises(Protocol):
+    """What an agent can be saved with: a discretiser of `chary.data`, as arrays."""
+
+    @property
+    def n_states(self) -> int:
+        """How many states there can be."""
+        ...
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all of it as arrays by name."""
         ...
 
 

@@ -35,7 +35,7 @@ from chary.agents._saved import (
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
-from chary.agents.protocol import AgentSpec, EpisodeId, Transition, check_episode_id, listed
+from chary.agents.protocol import AgentSpec, Discretises, EpisodeId, Transition, check_episode_id, listed
 from chary.errors import (
     CharyError,
     InvalidAction,
@@ -158,6 +158,7 @@ class TabularAgent:
         self._frozen: Ints | None = None
         self._facts = Facts(setting)
         self._open: dict[EpisodeId, OpenEpisode] = {}
+        self._discretiser: dict[str, NDArray[Any]] = {}
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
         self._late_rollouts: list[list[Played]] = []
         self.shield: Shield[int] | None = None
@@ -414,15 +415,26 @@ class TabularAgent:
         self._learn_late_rollouts()
         self._trim()
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+    def save(
+        self, path: str | Path, *, overwrite: bool = False, discretiser: Discretises | None = None
+    ) -> None:
         """Write all of the agent to a file, open episodes included: `load` goes on with the same decisions.
 
         The file is sealed npz: numbers and texts, no pickle. It is written whole or not at all.
 
+        Args:
+            path: Where to.
+            overwrite: Whether a file that is there may be replaced.
+            discretiser: What turns observations into the agent's states, kept with it from now on;
+                `chary.data.load_discretiser(path)` returns it.
+
         Raises:
-            InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
+            InvalidSetting: if the file exists and may not be overwritten, or cannot be written, or the
+                discretiser has another number of states.
         """
         target = as_path("path", path)
+        if discretiser is not None:
+            self._take_discretiser(discretiser)
         if target.exists() and not overwrite:
             raise InvalidSetting(f"'path' must be new, got {target}, which exists. Pass overwrite=True.")
         arrays, about = self._record()
@@ -461,6 +473,7 @@ class TabularAgent:
                 oracle_value=arrays.get("oracle_value"),
             )
             agent._restore(arrays, about)
+            agent._discretiser = under("discretiser.", arrays)
         except CharyError as problem:
             raise InvalidData(f"'path' must hold an agent of chary, got {source}: {problem}") from problem
         except MALFORMED as problem:
@@ -475,6 +488,18 @@ class TabularAgent:
             )
         return agent
 
+    def _take_discretiser(self, discretiser: Discretises) -> None:
+        if not isinstance(discretiser, Discretises):
+            raise InvalidSetting(
+                f"'discretiser' must be Bins or a Codebook of chary.data, got {type(discretiser).__name__}."
+            )
+        if discretiser.n_states > self.setting.n_states:
+            raise InvalidSetting(
+                f"'discretiser' must give the agent's {self.setting.n_states} states at most, got one of "
+                f"{discretiser.n_states}."
+            )
+        self._discretiser = discretiser.to_arrays()
+
     def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return all there is to save, as arrays and as plain values."""
         table = PlayedTable()
@@ -483,6 +508,7 @@ class TabularAgent:
             self._learner.knowledge if oldest is None else oldest.plan.knowledge
         )
         arrays |= {f"setting.{name}": array for name, array in self.setting.to_arrays().items()}
+        arrays |= {f"discretiser.{name}": array for name, array in self._discretiser.items()}
         arrays |= {"facts.ends": self._facts.ends, "facts.left": self._facts.left}
         arrays["ceiling"] = self._ceiling.ceiling
         for i, now in enumerate(self._open.values()):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.agents._saved import KIND as AGENT
+from chary.agents._saved import under
 from chary.data._columns import Places, shown
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
 from chary.files import write_file
-from chary.sealed import pack, unpack
+from chary.sealed import kind_of, pack, unpack
 
 __all__ = [
     "Bins",
@@ -368,33 +366,21 @@ def save_discretiser(discretiser: Bins | Codebook, path: str | Path, *, overwrit
 
 
 def load_discretiser(path: str | Path) -> Bins | Codebook:
-    """Load what `save_discretiser` wrote.
+    """Load what `save_discretiser` wrote, or what an agent was saved with.
 
     Raises:
         InvalidData: if the file cannot be read, is truncated, of another kind or schema, or was changed.
     """
-    # What a broken archive makes zipfile and NumPy raise, besides what `unpack` itself refuses.
-    broken = (
-        OSError,
-        ValueError,
-        RuntimeError,
-        MemoryError,
-        OverflowError,
-        AttributeError,
-        TypeError,
-        KeyError,
-        EOFError,
-        SyntaxError,
-        TokenError,
-        struct.error,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-        zlib.error,
-    )
     try:
-        _, arrays = unpack(KIND, Path(path).read_bytes())
+        content = Path(path).read_bytes()
+        kind = kind_of(content)
+        _, arrays = unpack(AGENT if kind == AGENT else KIND, content)
+        if kind == AGENT:
+            arrays = under("discretiser.", arrays)
+            if not arrays:
+                raise InvalidData("an agent that was saved without one")
         return discretiser_from_arrays(arrays)
-    except broken as problem:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         reason = " ".join(str(problem).split())[:160].rstrip(".")
         raise InvalidData(f"'path' must be a saved discretiser, got {str(path)!r}: {reason}.") from problem
 
