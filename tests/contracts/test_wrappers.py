@@ -235,7 +235,7 @@ def test_a_mask_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "nonsense",
-    [1.0, math.nan, None, "1", True, [1], (0,), {}, -1, 2, 10**30, np.array([0, 1]), np.float64(1), object()],
+    [1.0, math.nan, None, "1", True, [1], (0,), {}, -1, 2, 10**30, np.array([0, 1]), np.float64(1), b"1"],
     ids=repr,
 )
 def test_what_is_no_action_is_refused_and_changes_nothing(nonsense: Any) -> None:

@@ -264,9 +264,7 @@ def test_a_discretiser_is_saved_with_the_agent_and_stays_with_it(tmp_path: Path)
 
 def test_a_discretiser_of_too_many_states_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     mine = agent()
-    with pytest.raises(
-        InvalidSetting, match="'discretiser' must give the agent's 4 states at most"
-    ):
+    with pytest.raises(InvalidSetting, match="'discretiser' must give the agent's 4 states at most"):
         mine.save(tmp_path / "agent.npz", discretiser=Bins([[0, 1, 2, 3], [0, 1, 2, 3]]))
     with pytest.raises(InvalidSetting, match="'discretiser' must be Bins or a Codebook"):
         mine.save(tmp_path / "agent.npz", discretiser=[0, 1])  # type: ignore[arg-type]
