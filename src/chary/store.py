@@ -69,7 +69,7 @@ class ResultFolder:
     Example:
         >>> with tempfile.TemporaryDirectory() as where, ResultFolder(Path(where, "a"), ["b"]) as folder:
         ...     folder.write({"b": b"text"})
-        ...     sorted(os.listdir(folder.path))
+        ...     sorted(each.name for each in folder.path.iterdir())
         ['b']
     """
 
