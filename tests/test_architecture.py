@@ -22,7 +22,7 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"mdp", "policies", "charts"}),
     frozenset({"model", "envs"}),
     frozenset({"planner", "audit"}),
-    frozenset({"agents", "_audit_kernels", "_chains", "assumptions"}),
+    frozenset({"agents", "_audit_kernels", "_chains", "assumptions", "deep"}),
     frozenset({"_plan_check", "_episode", "critics"}),
     frozenset({"_episode_log", "_guess", "testing", "wrappers"}),
     frozenset({"_loop", "run", "rollouts"}),
@@ -41,7 +41,7 @@ LEVELS: tuple[frozenset[str], ...] = (
 FAMILIES = ({"setting", "_mdp_checks"},)
 
 # Who plans and acts: it is told a Setting, and never what is true.
-LEARNING = ("shield", "model", "planner", "agents", "critics", "policies")
+LEARNING = ("shield", "model", "planner", "agents", "critics", "deep", "policies")
 JUDGING = (
     "audit",
     "_audit_kernels",

@@ -1,0 +1,71 @@
+"""The deep learner: a shielded double DQN for vectors as observations; needs `pip install 'chary[deep]'`.
+
+Names are imported on first use: `import chary.deep` itself needs no JAX. Everything computes with
+`jax_enable_x64` on, since the ledger is kept in float64; the networks are float32.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from chary.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from chary.deep.environment import Environment as Environment
+    from chary.deep.learner import State as State
+    from chary.deep.loop import EpisodeLog as EpisodeLog
+    from chary.deep.loop import StepLog as StepLog
+    from chary.deep.loop import begin as begin
+    from chary.deep.loop import proceed as proceed
+    from chary.deep.loop import train as train
+    from chary.deep.options import AGENTS as AGENTS
+    from chary.deep.options import LOWER_BOUNDS as LOWER_BOUNDS
+    from chary.deep.options import DeepOptions as DeepOptions
+
+_HOMES = {
+    "AGENTS": "chary.deep.options",
+    "LOWER_BOUNDS": "chary.deep.options",
+    "DeepOptions": "chary.deep.options",
+    "Environment": "chary.deep.environment",
+    "EpisodeLog": "chary.deep.loop",
+    "State": "chary.deep.learner",
+    "StepLog": "chary.deep.loop",
+    "begin": "chary.deep.loop",
+    "proceed": "chary.deep.loop",
+    "train": "chary.deep.loop",
+}
+_EXTRA = ("jax", "jaxlib", "optax")
+
+__all__ = [
+    "AGENTS",
+    "LOWER_BOUNDS",
+    "DeepOptions",
+    "Environment",
+    "EpisodeLog",
+    "State",
+    "StepLog",
+    "begin",
+    "proceed",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA:
+            raise
+        raise InvalidSetting(
+            f"{missing!r} must be installed for the deep learner, got none. Run: pip install 'chary[deep]'."
+        ) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,106 @@
+"""The elliptical bonus: how little is known of an action near an observation.
+
+b(s, a) = sqrt(phi(s)' M_a^-1 phi(s)), where M_a = ridge * I + the sum of phi phi' over all steps with action
+`a`, and phi are fixed random Fourier features (Rahimi and Recht 2007) of the observation. Time is no part of
+it: what a step leads to does not depend on the time of day. NumPy's twins are at the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Features",
+    "bonuses",
+    "bonuses_by_numpy",
+    "featurise",
+    "featurise_by_numpy",
+    "first_features",
+    "first_inverse",
+    "learn",
+    "learn_by_numpy",
+]
+
+Floats = NDArray[np.float32]
+
+
+class Features(NamedTuple):
+    """phi(s) = sqrt(2 / F) cos(s `directions` + `phases`): shapes (d, F) and (F,)."""
+
+    directions: jax.Array
+    phases: jax.Array
+
+
+def first_features(key: jax.Array, inputs: int, number: int, length_scale: float) -> Features:
+    """Draw the features of a Gaussian kernel of that length scale."""
+    directions_key, phases_key = jax.random.split(key)
+    directions = jax.random.normal(directions_key, (inputs, number), jnp.float32) / length_scale
+    return Features(directions, jax.random.uniform(phases_key, (number,), jnp.float32, 0.0, 2.0 * np.pi))
+
+
+def first_inverse(n_actions: int, number: int, ridge: float) -> jax.Array:
+    """Return M_a^-1 before any data for every action, one below the other: shape (A F, F)."""
+    return jnp.tile(jnp.eye(number, dtype=jnp.float32) / ridge, (n_actions, 1))
+
+
+def featurise(features: Features, observations: jax.Array) -> jax.Array:
+    """Return phi, shape (..., F), of observations (..., d)."""
+    waves: jax.Array = jnp.cos(observations @ features.directions + features.phases)
+    return waves * float((2.0 / features.phases.shape[0]) ** 0.5)
+
+
+def learn(
+    inverse: jax.Array, phi: jax.Array, action: jax.Array, count: jax.Array | float = 1.0
+) -> tuple[jax.Array, jax.Array]:
+    """Return the inverses after a step with `action` at features `phi` (F,), and the step's bonus then.
+
+    Sherman and Morrison: M + phi phi' has the inverse M^-1 - u u' / (1 + c), u = M^-1 phi and c = phi' u.
+    `count` is 1, or 0 for a step that is not to be counted.
+    """
+    number = phi.shape[0]
+    # Slices, not `.at`: a scatter is slower here.
+    corner = (action * number, 0 * action)
+    before = jax.lax.dynamic_slice(inverse, corner, (number, number))
+    u = before @ phi
+    c = jnp.maximum(phi @ u, 0.0)
+    after = before - jnp.outer(u, u * (count / (1.0 + c)))
+    learnt = jax.lax.dynamic_update_slice(inverse, after, corner)
+    return learnt, jnp.sqrt(c / (1.0 + count * c))
+
+
+def bonuses(inverse: jax.Array, phi: jax.Array, actions: jax.Array) -> jax.Array:
+    """Return b(s, a), shape (B,), for features (B, F) and actions (B,)."""
+    number = phi.shape[1]
+    n_actions = inverse.shape[0] // number
+    # One product for all actions, with 0 in place of the others: a matrix picked for every row is far slower.
+    chosen = actions[:, None] == jnp.arange(n_actions)
+    spread = jnp.where(chosen[:, :, None], phi[:, None, :], 0.0).reshape(-1, n_actions * number)
+    squares = jnp.sum((spread @ inverse) * phi, axis=1)
+    # Rounding may take a square below 0.
+    return jnp.sqrt(jnp.maximum(squares, 0.0))
+
+
+def featurise_by_numpy(directions: Floats, phases: Floats, observations: Floats) -> Floats:
+    """Return what `featurise` does, by NumPy."""
+    waves = np.cos(observations @ directions + phases)
+    return np.asarray(np.sqrt(2.0 / len(phases)) * waves, np.float32)
+
+
+def learn_by_numpy(inverse: Floats, phi: Floats, action: int) -> Floats:
+    """Return the inverses that `learn` does, by inverting the matrix anew in float64."""
+    after = inverse.copy()
+    own = slice(action * len(phi), (action + 1) * len(phi))
+    after[own] = np.linalg.inv(np.linalg.inv(inverse[own].astype(np.float64)) + np.outer(phi, phi))
+    return after
+
+
+def bonuses_by_numpy(inverse: Floats, phi: Floats, actions: NDArray[np.int32]) -> Floats:
+    """Return what `bonuses` does, row by row."""
+    matrices = inverse.reshape(-1, phi.shape[1], phi.shape[1])
+    rows = [np.sqrt(max(row @ matrices[a] @ row, 0.0)) for row, a in zip(phi, actions, strict=True)]
+    return np.array(rows, np.float32)

@@ -1,0 +1,71 @@
+"""What the compiled loop needs of an environment: three pure functions and two numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from chary.errors import InvalidSetting, check_integer
+
+__all__ = ["Environment", "observation_size"]
+
+
+class Environment(NamedTuple):
+    """An environment inside JAX; its states are any pytree of arrays.
+
+    Args:
+        reset: From a key to a start state.
+        observe: From a state to what a network sees: a standardised vector of fixed length.
+        step: From a state and an action in 0..A-1 to the next state, the reward and whether that is terminal.
+        n_actions: A.
+        horizon: H, the steps of an episode.
+    """
+
+    reset: Callable[[jax.Array], Any]
+    observe: Callable[[Any], jax.Array]
+    step: Callable[[Any, jax.Array], tuple[Any, jax.Array, jax.Array]]
+    n_actions: int
+    horizon: int
+
+
+def observation_size(environment: Environment, key: jax.Array) -> int:
+    """Return the length of an observation, after a look at all shapes; nothing is drawn or stepped.
+
+    Raises:
+        InvalidSetting: if this is no Environment, float64 is switched off, or a function returns other shapes
+            than it should.
+    """
+    if jnp.result_type(float) != jnp.float64:
+        raise InvalidSetting(
+            "'jax_enable_x64' must be on, got off: the ledger is kept in float64. "
+            "Call inside `with jax.enable_x64(True):`."
+        )
+    if not isinstance(environment, Environment):
+        raise InvalidSetting(
+            f"'environment' must be a chary.deep.Environment, got {type(environment).__name__}."
+        )
+    check_integer("n_actions", environment.n_actions, minimum=1)
+    check_integer("horizon", environment.horizon, minimum=1)
+    state = jax.eval_shape(environment.reset, key)
+    after, reward, ended = jax.eval_shape(environment.step, state, jnp.int32(0))
+    seen = jax.eval_shape(environment.observe, state)
+    if len(seen.shape) != 1 or seen.shape[0] < 1:
+        raise InvalidSetting(
+            f"'observe' must return a vector, got shape {seen.shape}. Flatten the observation."
+        )
+    same = bool(jax.tree.structure(state) == jax.tree.structure(after)) and all(  # type: ignore[operator]
+        (a.shape, a.dtype) == (b.shape, b.dtype)
+        for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True)
+    )
+    if not same:
+        raise InvalidSetting(
+            f"'step' must return a state like that of 'reset', {state}, got {after}. "
+            "Shapes and types must not change."
+        )
+    for name, value in (("reward", reward), ("ended", ended)):
+        if value.shape != ():
+            raise InvalidSetting(f"'step' must return {name!r} as one number, got shape {value.shape}.")
+    return int(seen.shape[0])

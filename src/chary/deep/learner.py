@@ -1,0 +1,153 @@
+"""All that a deep agent knows, as one pytree, and the one step by which all three networks learn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax  # type: ignore[import-untyped]
+
+from chary.deep.bonus import Features, bonuses, featurise, first_features, first_inverse
+from chary.deep.losses import at_actions, cql_penalty, double_q_targets, evaluation_targets, huber
+from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks, forward, one
+from chary.deep.options import DeepOptions
+from chary.deep.replay import Batch, Replay, empty_replay, renew
+from chary.deep.shielding import Chain, first_chain
+
+__all__ = ["Prices", "State", "first_state", "goals", "looked_up", "loss", "prices", "update"]
+
+
+class State(NamedTuple):
+    """A whole training run between two episodes.
+
+    Args:
+        networks: What learns.
+        targets: What it learns towards, behind `networks`.
+        plan: What acts: frozen during an episode; its explorer stays for the whole of a chain.
+        optimiser: Adam's moments for all networks.
+        features: The fixed features of the bonus.
+        inverse: The bonus matrices, inverted, one below the other, shape (A F, F).
+        replay: What was seen.
+        chain: The meta-rollout in the making.
+        key: What later randomness comes from.
+        episodes: Episodes played after the warm-up.
+        updates: Updates made.
+    """
+
+    networks: Networks
+    targets: Networks
+    plan: Networks
+    optimiser: optax.OptState
+    features: Features
+    inverse: jax.Array
+    replay: Replay
+    chain: Chain
+    key: jax.Array
+    episodes: jax.Array
+    updates: jax.Array
+
+
+class Prices(NamedTuple):
+    """What the plan says of one observation: the actions proposed, and the charge of every action (A,)."""
+
+    explorer: jax.Array
+    baseline: jax.Array
+    charges: jax.Array
+
+
+def first_state(options: DeepOptions, observation_size: int, n_actions: int, key: jax.Array) -> State:
+    """Return a learner that has seen nothing."""
+    networks_key, features_key, later = jax.random.split(key, 3)
+    inputs = observation_size + 1
+    networks = first_networks(networks_key, inputs, options.width, n_actions)
+    return State(
+        networks=networks,
+        targets=networks,
+        plan=networks,
+        optimiser=_adam(options).init(networks),
+        features=first_features(features_key, observation_size, options.features, options.length_scale),
+        inverse=first_inverse(n_actions, options.features, options.ridge),
+        replay=empty_replay(options.replay, inputs),
+        chain=first_chain(observation_size),
+        key=later,
+        episodes=jnp.int32(0),
+        updates=jnp.int32(0),
+    )
+
+
+def prices(values: jax.Array) -> Prices:
+    """Read the three networks' values (3, A) at one observation, eq. (4).
+
+    The charge of `a` is V_hi - Q_lo(a), and 0 for the baseline's own action. V_hi is at least the best Q_lo,
+    whatever the networks say: an upper bound below a lower one is a mistake of theirs, and would make other
+    actions free.
+    """
+    lower = values[LOWER]
+    baseline = jnp.argmax(lower)
+    v_upper = jnp.maximum(values[UPPER, baseline], lower[baseline])
+    own = jnp.arange(lower.shape[0]) == baseline
+    charges = jnp.where(own, 0.0, jnp.maximum(v_upper - lower, 0.0))
+    return Prices(jnp.argmax(values[EXPLORER]), baseline, charges)
+
+
+def looked_up(options: DeepOptions, state: State, batch: Batch) -> tuple[State, Batch]:
+    """Compute the bonuses of the first `options.fresh` transitions anew, and keep them.
+
+    A bonus falls with every step of its action and never grows, so an old one is too large, never too small.
+    """
+    first = Batch(*(leaf[: options.fresh] for leaf in batch))
+    fresh = bonuses(state.inverse, featurise(state.features, first.inputs[:, :-1]), first.actions)
+    renewed = state._replace(replay=renew(state.replay, first.places, fresh))
+    return renewed, batch._replace(bonuses=jnp.concatenate([fresh, batch.bonuses[options.fresh :]]))
+
+
+def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
+    """Return what the networks should say of a batch, shape (3, B)."""
+    bonus = batch.bonuses
+    after = forward(state.targets, batch.next_inputs)
+    choosing = forward(one(state.networks, EXPLORER), batch.next_inputs)[0]
+    baseline = jnp.argmax(after[LOWER], axis=-1)
+    discount, weight = options.discount, options.beta
+    pessimism = -weight if options.lower_bound == "lcb" else 0.0
+    r, ended = batch.rewards, batch.ended
+    explorer = double_q_targets(r, options.explorer_beta * bonus, ended, choosing, after[EXPLORER], discount)
+    upper = evaluation_targets(r, weight * bonus, ended, after[UPPER], baseline, discount)
+    lower = evaluation_targets(r, pessimism * bonus, ended, after[LOWER], baseline, discount)
+    return jax.lax.stop_gradient(jnp.stack([explorer, upper, lower]))
+
+
+def loss(options: DeepOptions, networks: Networks, batch: Batch, towards: jax.Array) -> jax.Array:
+    """Return the mean loss of each network, shape (3,), with CQL's penalty on the lower one where chosen."""
+    values = forward(networks, batch.inputs)
+    errors = at_actions(values, batch.actions) - towards
+    losses = jnp.mean(huber(errors, options.huber), axis=1)
+    if options.lower_bound == "cql":
+        losses = losses.at[LOWER].add(options.cql_weight * cql_penalty(values[LOWER], batch.actions))
+    return losses
+
+
+def update(options: DeepOptions, state: State, batch: Batch) -> tuple[State, jax.Array]:
+    """Move all three networks and their targets by one step, and return the losses before it, shape (3,)."""
+    state, batch = looked_up(options, state, batch)
+    towards = goals(options, state, batch)
+
+    def total(networks: Networks) -> tuple[jax.Array, jax.Array]:
+        losses = loss(options, networks, batch, towards)
+        # They share no weight: the gradient of the sum is that of each.
+        return jnp.sum(losses), losses
+
+    gradients, losses = jax.grad(total, has_aux=True)(state.networks)
+    moves, optimiser = _adam(options).update(gradients, state.optimiser)
+    networks = optax.apply_updates(state.networks, moves)
+    updates = state.updates + 1
+    if options.target == "polyak":
+        targets = optax.incremental_update(networks, state.targets, options.tau)
+    else:
+        targets = optax.periodic_update(networks, state.targets, updates, options.period)
+    learnt = state._replace(networks=networks, targets=targets, optimiser=optimiser, updates=updates)
+    return learnt, losses
+
+
+def _adam(options: DeepOptions) -> optax.GradientTransformation:
+    return optax.adam(options.learning_rate)

@@ -1,0 +1,395 @@
+"""Training as one compiled loop: the shield, the environment and an update of all networks at every step.
+
+Everything here is a pure function: put it under `jax.jit`, and `jax.vmap` over keys and rules. `train` is
+`begin` and then `proceed`; calling `proceed` again goes on as if there had been no pause.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from chary.deep.bonus import featurise, learn
+from chary.deep.environment import Environment, observation_size
+from chary.deep.learner import Prices, State, first_state, prices, update
+from chary.deep.networks import EXPLORER, Networks, forward, one, with_time
+from chary.deep.options import DeepOptions
+from chary.deep.replay import drawn, keep, sample
+from chary.deep.shielding import Chain, advance, close, decide, first_ledger, rule_on_arrays
+from chary.errors import InvalidAction, InvalidSetting, check_integer
+from chary.shield.ledger import Ledger
+from chary.shield.rule import Rule
+
+__all__ = ["EpisodeLog", "StepLog", "begin", "proceed", "train"]
+
+
+class EpisodeLog(NamedTuple):
+    """What each episode came to, shape (K,).
+
+    Args:
+        returns: Discounted sum of rewards.
+        rewards: Plain sum of rewards.
+        steps: Steps played.
+        deficit: What the ledger has booked; 0 for agents without one.
+        explored: Steps that the explorer, or chance, chose.
+        deviated: Steps at which another action than the baseline's was played.
+        charges: Sum of the charges of all actions played, booked or not, capped by nothing.
+        largest_charge: The largest charge among them.
+        losses: Mean losses of explorer, V_hi and Q_lo, shape (K, 3).
+    """
+
+    returns: jax.Array
+    rewards: jax.Array
+    steps: jax.Array
+    deficit: jax.Array
+    explored: jax.Array
+    deviated: jax.Array
+    charges: jax.Array
+    largest_charge: jax.Array
+    losses: jax.Array
+
+
+class StepLog(NamedTuple):
+    """Every step, shape (K, H, ...); `played` is False after an early end. `state` is the environment's."""
+
+    state: Any
+    observation: jax.Array
+    action: jax.Array
+    baseline: jax.Array
+    explored: jax.Array
+    charge: jax.Array
+    reward: jax.Array
+    played: jax.Array
+
+
+class _Draws(NamedTuple):
+    """The uniforms of one step: `agent` (2,), `batch` (B,)."""
+
+    agent: jax.Array
+    batch: jax.Array
+
+
+class _Episode(NamedTuple):
+    """Where an episode is."""
+
+    state: Any
+    observation: jax.Array
+    playing: jax.Array
+    ledger: Ledger
+
+
+class _Choice(NamedTuple):
+    action: jax.Array
+    explored: jax.Array
+    ledger: Ledger
+    chain: Chain
+
+
+def train(
+    environment: Environment, options: DeepOptions, key: jax.Array, *, rule: Rule | None = None
+) -> tuple[State, EpisodeLog]:
+    """Train an agent for `options.episodes` episodes after its warm-up.
+
+    Args:
+        environment: What is played.
+        options: Who plays, and how it learns.
+        key: Where all randomness comes from.
+        rule: Replaces that of the options; its numbers may be arrays, for `jax.vmap` over budgets.
+
+    Raises:
+        InvalidSetting: if something is of the wrong type or shape, or `jax_enable_x64` is off.
+        InvalidAction: if the environment has no action `options.action`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> walk = Environment(
+        ...     reset=lambda key: jnp.zeros(1),
+        ...     observe=lambda state: state,
+        ...     step=lambda state, a: (state + a - 0.5, -jnp.abs(state[0]), jnp.bool_(False)),
+        ...     n_actions=2,
+        ...     horizon=3,
+        ... )
+        >>> options = DeepOptions(episodes=2, eta=1.0, warm_up=1, pretraining=0, batch=4, width=4, features=4)
+        >>> with jax.enable_x64(True):
+        ...     state, log = train(walk, options, jax.random.key(1))
+        ...     log.deficit.shape, bool((log.deficit <= 1.0).all())
+        ((2,), True)
+    """
+    state = begin(environment, options, key)
+    trained: tuple[State, EpisodeLog] = proceed(environment, options, state, options.episodes, rule=rule)
+    return trained
+
+
+def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> State:
+    """Return the state after warm-up and pretraining, before the first episode; raises as `train` does."""
+    size = _checked(environment, options, key)
+    own_key, warm_up_key, pretraining_key = jax.random.split(key, 3)
+    state = first_state(options, size, environment.n_actions, own_key)
+
+    def warm_up(state: State, key: jax.Array) -> tuple[State, None]:
+        reset_key, agent_key, _ = jax.random.split(key, 3)
+        uniforms = jax.random.uniform(agent_key, (environment.horizon,), jnp.float32)
+
+        def step(carry: tuple[State, _Episode], at: tuple[jax.Array, jax.Array]) -> Any:
+            (state, now), (t, uniform) = carry, at
+            action = _one_of(environment.n_actions, uniform)
+            state, now, _, _ = _play(environment, state, now, t, action)
+            return (state, now), None
+
+        times = jnp.arange(environment.horizon, dtype=jnp.int32)
+        (state, _), _ = lax.scan(step, (state, _started(environment, reset_key)), (times, uniforms))
+        return state, None
+
+    def pretrain(state: State, key: jax.Array) -> tuple[State, None]:
+        return update(options, state, sample(state.replay, key, options.batch))[0], None
+
+    if options.warm_up:
+        state, _ = lax.scan(warm_up, state, jax.random.split(warm_up_key, options.warm_up))
+    if options.pretraining:
+        state, _ = lax.scan(pretrain, state, jax.random.split(pretraining_key, options.pretraining))
+    return state
+
+
+def proceed(
+    environment: Environment,
+    options: DeepOptions,
+    state: State,
+    episodes: int,
+    *,
+    rule: Rule | None = None,
+    record: bool = False,
+) -> Any:
+    """Play and learn from that many more episodes.
+
+    Args:
+        environment: What is played.
+        options: Those the state began with.
+        state: What `begin` or an earlier call returned.
+        episodes: How many, >= 1.
+        rule: Replaces that of the options.
+        record: Also return a `StepLog`. After one episode `state.plan` is the plan it was played by.
+
+    Returns:
+        The state and an `EpisodeLog`, or the state and both logs.
+
+    Raises:
+        InvalidSetting: if something is of the wrong type or shape, or `jax_enable_x64` is off.
+        InvalidAction: if the environment has no action `options.action`.
+    """
+    if not isinstance(state, State):
+        raise InvalidSetting(f"'state' must be what `begin` returned, got {type(state).__name__}.")
+    _checked(environment, options, state.key)
+    number = check_integer("episodes", episodes, minimum=1)
+    if rule is not None and not isinstance(rule, Rule):
+        raise InvalidSetting(f"'rule' must be a Rule or None, got {rule!r}. Use Rule.strict(eta).")
+    limits = rule_on_arrays(options.budget_rule if rule is None else rule)
+    if not options.chains:
+        limits = limits._replace(closes=jnp.bool_(True))
+
+    def episode(state: State, _: None) -> tuple[State, Any]:
+        return _episode(environment, options, limits, state, record)
+
+    state, (log, steps) = lax.scan(episode, state, None, length=number)
+    return (state, log, steps) if record else (state, log)
+
+
+def _checked(environment: Environment, options: DeepOptions, key: jax.Array) -> int:
+    if not isinstance(options, DeepOptions):
+        raise InvalidSetting(f"'options' must be DeepOptions, got {type(options).__name__}.")
+    if (
+        not isinstance(key, jax.Array)
+        or key.shape != ()
+        or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    ):
+        raise InvalidSetting(f"'key' must be one key of jax.random.key, got {type(key).__name__}.")
+    size = observation_size(environment, key)
+    if options.action >= environment.n_actions:
+        raise InvalidAction(
+            f"'action' must lie in 0..{environment.n_actions - 1}, got {options.action!r}. "
+            "It is what the agent 'constant' plays."
+        )
+    return size
+
+
+def _episode(
+    environment: Environment, options: DeepOptions, rule: Rule, state: State, record: bool
+) -> tuple[State, Any]:
+    """Play one episode, an update at every step, and close it."""
+    horizon = environment.horizon
+    later, reset_key, agent_key, batch_key = jax.random.split(state.key, 4)
+    state = state._replace(key=later, plan=_plan(state))
+    # In one go: a generator called at every step costs more than its numbers.
+    draws = _Draws(
+        jax.random.uniform(agent_key, (horizon, 2), jnp.float32),
+        jax.random.uniform(batch_key, (horizon, options.batch), jnp.float32),
+    )
+    times = jnp.arange(horizon, dtype=jnp.int32)
+    weights = jnp.power(jnp.float64(options.discount), times)
+
+    def step(
+        carry: tuple[State, _Episode, EpisodeLog], at: tuple[jax.Array, jax.Array, _Draws]
+    ) -> tuple[tuple[State, _Episode, EpisodeLog], Any]:
+        (state, now, log), (t, weight, draw) = carry, at
+        inputs = _acting_inputs(options, state.chain, now.observation, t, horizon)
+        values = forward(state.plan, inputs)[:, 0]
+        if options.agent == "dqn":
+            # It has no plan: it plays what its network says at the moment.
+            values = values.at[EXPLORER].set(forward(one(state.networks, EXPLORER), inputs)[0, 0])
+        said = prices(values)
+        scale = weight if options.charge_from == "start" else 1.0
+        charges = said.charges.astype(jnp.float64) * scale
+        choice = _choose(options, rule, state, now, t, said, charges, draw.agent)
+        before = now
+        state = state._replace(chain=choice.chain)
+        now = now._replace(ledger=choice.ledger)
+        state, now, reward, ended = _play(environment, state, now, t, choice.action)
+        if options.agent == "chary":
+            explored = choice.explored & before.playing
+            chain = advance(state.chain, explored, now.observation, ended, horizon)
+            state = state._replace(chain=_select(before.playing, chain, state.chain))
+        state, losses = update(options, state, drawn(state.replay, draw.batch))
+        charge = charges[choice.action]
+        log = _noted(log, before.playing, choice, said, charge, reward, weight, losses)
+        row = StepLog(
+            before.state,
+            before.observation,
+            choice.action,
+            said.baseline,
+            choice.explored,
+            charge,
+            reward,
+            before.playing,
+        )
+        return (state, now, log), row if record else None
+
+    (state, now, log), rows = lax.scan(
+        step, (state, _started(environment, reset_key), _blank()), (times, weights, draws)
+    )
+    log = log._replace(deficit=jnp.asarray(now.ledger.deficit), losses=log.losses / horizon)
+    return state._replace(chain=close(options, state.chain), episodes=state.episodes + 1), (log, rows)
+
+
+def _plan(state: State) -> Networks:
+    """Return the plan of a new episode: the networks as they are, but the explorer of an open chain stays."""
+
+    def newest(now: jax.Array, old: jax.Array) -> jax.Array:
+        return now.at[EXPLORER].set(jnp.where(state.chain.open, old[EXPLORER], now[EXPLORER]))
+
+    return Networks(*map(newest, state.networks, state.plan))
+
+
+def _acting_inputs(
+    options: DeepOptions, chain: Chain, observation: jax.Array, t: jax.Array, horizon: int
+) -> jax.Array:
+    """Return the networks' inputs (1, D), or (3, 1, D) where the explorer has a clock of its own."""
+    now = with_time(observation, t, horizon)
+    if options.agent != "chary" or options.clock == "episode":
+        return now[None]
+    clock = jnp.where(chain.complete, t, jnp.where(chain.open, chain.length, 0))
+    return jnp.stack([with_time(observation, clock, horizon), now, now])[:, None]
+
+
+def _choose(
+    options: DeepOptions,
+    rule: Rule,
+    state: State,
+    now: _Episode,
+    t: jax.Array,
+    said: Prices,
+    charges: jax.Array,
+    uniforms: jax.Array,
+) -> _Choice:
+    """Return the action of the agent called `options.agent`."""
+    no = jnp.bool_(False)
+    n_actions = charges.shape[0]
+    if options.agent == "chary":
+        verdict = decide(options, rule, now.ledger, state.chain, t, now.observation, charges[said.explorer])
+        action = jnp.where(verdict.explored, said.explorer, said.baseline)
+        return _Choice(
+            action,
+            verdict.explored,
+            _select(now.playing, verdict.ledger, now.ledger),
+            _select(now.playing, verdict.chain, state.chain),
+        )
+    if options.agent == "dqn":
+        passed = state.episodes / (options.anneal * options.episodes)
+        start, end = options.epsilon_start, options.epsilon_end
+        explored = uniforms[0] < start + (end - start) * jnp.minimum(passed, 1.0)
+        action = jnp.where(explored, _one_of(n_actions, uniforms[1]), said.explorer)
+    elif options.agent == "random":
+        explored, action = jnp.bool_(True), _one_of(n_actions, uniforms[1])
+    elif options.agent == "cql":
+        explored, action = no, said.baseline
+    else:
+        explored, action = no, jnp.int32(options.action)
+    return _Choice(action, explored, now.ledger, state.chain)
+
+
+def _one_of(n_actions: int, uniform: jax.Array) -> jax.Array:
+    return jnp.minimum((uniform * n_actions).astype(jnp.int32), n_actions - 1)
+
+
+def _select(condition: jax.Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def _started(environment: Environment, key: jax.Array) -> _Episode:
+    state = environment.reset(key)
+    seen = environment.observe(state).astype(jnp.float32)
+    return _Episode(state, seen, jnp.bool_(True), first_ledger())
+
+
+def _play(
+    environment: Environment, state: State, now: _Episode, t: jax.Array, action: jax.Array
+) -> tuple[State, _Episode, jax.Array, jax.Array]:
+    """Step the environment and remember what it did, unless the episode has ended already."""
+    horizon = environment.horizon
+    after, reward, ended = environment.step(now.state, action)
+    reached = environment.observe(after).astype(jnp.float32)
+    last = ended | (t + 1 == horizon)
+    phi = featurise(state.features, now.observation)
+    inverse, bonus = learn(state.inverse, phi, action, now.playing.astype(jnp.float32))
+    replay = keep(
+        state.replay,
+        with_time(now.observation, t, horizon),
+        with_time(reached, t + 1, horizon),
+        action,
+        reward,
+        last,
+        bonus,
+        now.playing,
+    )
+    learnt = state._replace(replay=replay, inverse=inverse)
+    return learnt, _Episode(after, reached, now.playing & ~ended, now.ledger), reward, jnp.asarray(ended)
+
+
+def _blank() -> EpisodeLog:
+    zero, none = jnp.float64(0.0), jnp.int32(0)
+    return EpisodeLog(zero, zero, none, zero, none, none, zero, zero, jnp.zeros(3, jnp.float32))
+
+
+def _noted(
+    log: EpisodeLog,
+    playing: jax.Array,
+    choice: _Choice,
+    said: Prices,
+    charge: jax.Array,
+    reward: jax.Array,
+    weight: jax.Array,
+    losses: jax.Array,
+) -> EpisodeLog:
+    earned = jnp.where(playing, reward, 0.0).astype(jnp.float64)
+    charged = jnp.where(playing, charge, 0.0)
+    return log._replace(
+        returns=log.returns + weight * earned,
+        rewards=log.rewards + earned,
+        steps=log.steps + playing,
+        explored=log.explored + (choice.explored & playing),
+        deviated=log.deviated + ((choice.action != said.baseline) & playing),
+        charges=log.charges + charged,
+        largest_charge=jnp.maximum(log.largest_charge, charged),
+        losses=log.losses + losses,
+    )

@@ -1,0 +1,160 @@
+"""What a deep agent is and how it learns: every number that training needs, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.shield.rule import Rule
+from chary.shield.shield import CLOCKS
+
+__all__ = ["AGENTS", "LOWER_BOUNDS", "TARGETS", "DeepOptions"]
+
+AGENTS = ("chary", "dqn", "cql", "random", "constant")
+LOWER_BOUNDS = ("lcb", "cql")
+TARGETS = ("polyak", "period")
+CHARGES_FROM = ("step", "start")
+# A replay is one array, addressed by 32 bits.
+LARGEST_REPLAY = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepOptions:
+    """How to train, in the environment's own units of reward.
+
+    Args:
+        agent: `chary` is shielded; `dqn` is epsilon-greedy double DQN; `cql` is greedy in a conservative Q
+            and explores nothing; `random` and `constant` learn, but play without looking.
+        episodes: Episodes to play, >= 1, after the warm-up.
+        discount: gamma, in [0, 1].
+        eta: The budget of one episode, >= 0.
+        rule: Which steps the budget affords, as in `Rule.named`.
+        step_bound: Of the rule `capped` alone, > 0.
+        after_refusal: `pause` or `close`.
+        charge_from: A charge counts as the network says, discounted from the `step` it is booked at, or
+            times gamma^t, from the `start` of the episode.
+        chains: False explores from the start of each episode until refused.
+        radius: Distance in observations at which a state is a chain's target, >= 0.
+        patience: Abandon a chain once this many episodes have ended since it last advanced; None never does.
+        clock: The time an explorer is told: the `episode`'s, or `meta`, its chain's length.
+        lower: How Q_lo is learnt: `lcb` or `cql`; the agent `cql` has `cql` in any case.
+        beta: Bonuses' weight in V_hi and, under `lcb`, in Q_lo, >= 0.
+        optimism: Bonuses' weight in the explorer, >= 0; `dqn` has none.
+        cql_weight: alpha of CQL(H), >= 0.
+        features: Random Fourier features an action, >= 1.
+        length_scale: Distance over which features vary, > 0.
+        fresh: Transitions of a batch whose bonus is computed anew, >= 1; others keep the one computed last,
+            which is larger.
+        ridge: The bonus matrices start as this multiple of the identity, > 0.
+        width: Units of each of the two hidden layers, >= 1.
+        learning_rate: Of Adam, > 0.
+        huber: Error from which a loss grows linearly, > 0; infinity squares all.
+        target: Target networks follow by `polyak` averages or copies every `period`.
+        tau: Weight of the new in a Polyak average, in (0, 1].
+        period: Updates between two copies, >= 1.
+        batch: Transitions of an update, >= 1.
+        replay: Transitions kept, >= 1.
+        warm_up: Episodes of uniformly random actions before the first, >= 0.
+        pretraining: Updates between the warm-up and the first episode, >= 0.
+        epsilon_start: Of `dqn`, in [0, 1].
+        epsilon_end: Of `dqn`, in [0, 1].
+        anneal: Share of the episodes over which epsilon falls, in (0, 1].
+        action: Of `constant`, >= 0.
+
+    Raises:
+        InvalidSetting: if a number lies outside its range.
+        InvalidBudget: if `eta` or `step_bound` does.
+        UnknownName: if there is no agent, rule, bound, clock or target of that name.
+
+    Example:
+        >>> DeepOptions(agent="chary", eta=40.0).budget_rule.limit
+        40.0
+    """
+
+    agent: str = "chary"
+    episodes: int = 1000
+    discount: float = 0.99
+    eta: float = 40.0
+    rule: str = "strict"
+    step_bound: float | None = None
+    after_refusal: str = "pause"
+    charge_from: str = "step"
+    chains: bool = True
+    radius: float = 0.5
+    patience: int | None = 5
+    clock: str = "episode"
+    lower: str = "lcb"
+    beta: float = 1.0
+    optimism: float = 1.0
+    cql_weight: float = 1.0
+    features: int = 64
+    length_scale: float = 1.0
+    fresh: int = 16
+    ridge: float = 1.0
+    width: int = 64
+    learning_rate: float = 5e-4
+    huber: float = 1.0
+    target: str = "polyak"
+    tau: float = 0.005
+    period: int = 200
+    batch: int = 64
+    replay: int = 100_000
+    warm_up: int = 50
+    pretraining: int = 2_000
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.05
+    anneal: float = 0.5
+    action: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("agent", self.agent, AGENTS),
+            ("lower", self.lower, LOWER_BOUNDS),
+            ("clock", self.clock, CLOCKS),
+            ("target", self.target, TARGETS),
+            ("charge_from", self.charge_from, CHARGES_FROM),
+        ):
+            check_choice(name, value, known)
+        Rule.named(self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal)
+        if not isinstance(self.chains, bool):
+            raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
+        for name in ("episodes", "features", "width", "period", "batch", "replay", "fresh"):
+            check_integer(name, getattr(self, name), minimum=1)
+        for name in ("warm_up", "pretraining", "action"):
+            check_integer(name, getattr(self, name), minimum=0)
+        if self.replay > LARGEST_REPLAY:
+            raise InvalidSetting(f"'replay' must be at most {LARGEST_REPLAY}, got {self.replay!r}.")
+        if self.patience is not None:
+            check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
+        for name in ("discount", "epsilon_start", "epsilon_end"):
+            check_real(name, getattr(self, name), low=0.0, high=1.0)
+        for name in ("radius", "beta", "optimism", "cql_weight"):
+            check_real(name, getattr(self, name), low=0.0, open_high=True)
+        for name in ("length_scale", "ridge", "learning_rate"):
+            check_real(name, getattr(self, name), low=0.0, open_low=True, open_high=True)
+        check_real("huber", self.huber, low=0.0, open_low=True)
+        for name in ("tau", "anneal"):
+            check_real(name, getattr(self, name), low=0.0, high=1.0, open_low=True)
+        if self.pretraining > 0 and self.warm_up == 0:
+            raise InvalidSetting(
+                f"'pretraining' must be 0 without a warm-up, got {self.pretraining!r}. "
+                "There is nothing to learn from: set 'warm_up' to 1 or more."
+            )
+
+    @property
+    def budget_rule(self) -> Rule:
+        """The rule that the budget makes; with chains off the first refusal closes the episode."""
+        rule = Rule.named(
+            self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal
+        )
+        return rule if self.chains else rule._replace(closes=True)
+
+    @property
+    def lower_bound(self) -> str:
+        """How Q_lo is learnt in fact."""
+        return "cql" if self.agent == "cql" else self.lower
+
+    @property
+    def explorer_beta(self) -> float:
+        """The weight of bonuses in the explorer in fact."""
+        return 0.0 if self.agent == "dqn" else self.optimism

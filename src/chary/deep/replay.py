@@ -1,0 +1,86 @@
+"""What was seen, in a ring of fixed size: one row a transition, so that one array moves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Batch", "Replay", "drawn", "empty_replay", "keep", "renew", "sample"]
+
+# Action, reward, end and bonus, after the two inputs.
+EXTRA = 4
+
+
+class Batch(NamedTuple):
+    """Transitions as networks read them: inputs (B, D) hold observation and time; the rest has shape (B,).
+
+    `bonuses` are those found when each was last looked up; `places` says where the ring keeps it.
+    """
+
+    inputs: jax.Array
+    next_inputs: jax.Array
+    actions: jax.Array
+    rewards: jax.Array
+    ended: jax.Array
+    bonuses: jax.Array
+    places: jax.Array
+
+
+class Replay(NamedTuple):
+    """`rows` (N, 2 D + 4), float32; `written` is the number of transitions ever kept."""
+
+    rows: jax.Array
+    written: jax.Array
+
+
+def empty_replay(capacity: int, inputs: int) -> Replay:
+    """Return a ring that holds nothing."""
+    return Replay(jnp.zeros((capacity, 2 * inputs + EXTRA), jnp.float32), jnp.int32(0))
+
+
+def keep(
+    replay: Replay,
+    inputs: jax.Array,
+    next_inputs: jax.Array,
+    action: jax.Array,
+    reward: jax.Array,
+    ended: jax.Array,
+    bonus: jax.Array,
+    counts: jax.Array | bool = True,
+) -> Replay:
+    """Return the ring with one more transition in place of the oldest; with `counts` False, as it was."""
+    place = replay.written % replay.rows.shape[0]
+    rest = jnp.stack([x.astype(jnp.float32) for x in (action, reward, ended, bonus)])
+    row = jnp.concatenate([inputs, next_inputs, rest])
+    row = jnp.where(counts, row, replay.rows[place])
+    written = replay.written + jnp.asarray(counts).astype(jnp.int32)
+    return Replay(jax.lax.dynamic_update_index_in_dim(replay.rows, row, place, 0), written)
+
+
+def drawn(replay: Replay, uniforms: jax.Array) -> Batch:
+    """Return the transitions that uniforms in [0, 1), shape (B,), point at, each equally likely."""
+    size = jnp.minimum(replay.written, replay.rows.shape[0])
+    places = jnp.minimum((uniforms * size).astype(jnp.int32), size - 1)
+    rows = replay.rows.at[places].get(mode="promise_in_bounds")
+    width = (rows.shape[1] - EXTRA) // 2
+    return Batch(
+        rows[:, :width],
+        rows[:, width : 2 * width],
+        rows[:, 2 * width].astype(jnp.int32),
+        rows[:, 2 * width + 1],
+        rows[:, 2 * width + 2],
+        rows[:, 2 * width + 3],
+        places,
+    )
+
+
+def renew(replay: Replay, places: jax.Array, bonuses: jax.Array) -> Replay:
+    """Return the ring with new bonuses at those places."""
+    return replay._replace(rows=replay.rows.at[places, -1].set(bonuses, mode="promise_in_bounds"))
+
+
+def sample(replay: Replay, key: jax.Array, number: int) -> Batch:
+    """Return transitions drawn with replacement; the ring must not be empty."""
+    return drawn(replay, jax.random.uniform(key, (number,), jnp.float32))

@@ -1,0 +1,147 @@
+"""The shield inside a compiled loop: one chain at a time, and the same `authorise` as everywhere.
+
+It does what `chary.shield.Shield` does with a pool of 1 and `within(radius)`, by selection in place of
+branches; a parity test holds one against the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from chary.deep.options import DeepOptions
+from chary.shield.ledger import Ledger, authorise, refuse
+from chary.shield.rule import Rule
+
+__all__ = ["Chain", "Verdict", "advance", "close", "decide", "first_chain", "first_ledger", "rule_on_arrays"]
+
+
+class Chain(NamedTuple):
+    """The one meta-rollout in the making, and what became of earlier ones.
+
+    `open`: it is unfinished; `fed`: this episode plays it; `complete`: finished in this very episode, which
+    goes on exploring. `target` (d,) is where it resumes, `length` its steps so far, `idle` the episodes that
+    have ended since it advanced. `refused` and `explored` are of the present episode.
+    """
+
+    open: jax.Array
+    fed: jax.Array
+    complete: jax.Array
+    target: jax.Array
+    length: jax.Array
+    idle: jax.Array
+    refused: jax.Array
+    explored: jax.Array
+    started: jax.Array
+    finished: jax.Array
+    abandoned: jax.Array
+    blocked: jax.Array
+
+
+class Verdict(NamedTuple):
+    """What the shield says to one step; `cost` is what it books."""
+
+    candidate: jax.Array
+    explored: jax.Array
+    cost: jax.Array
+    ledger: Ledger
+    chain: Chain
+
+
+def first_chain(size: int) -> Chain:
+    """Return no chain at all, for observations of that length."""
+    no, none = jnp.bool_(False), jnp.int32(0)
+    target = jnp.zeros((size,), jnp.float32)
+    return Chain(no, no, no, target, none, none, no, none, none, none, none, none)
+
+
+def first_ledger() -> Ledger:
+    """Return the ledger of a new episode on arrays."""
+    return Ledger(jnp.bool_(False), jnp.float64(0.0))
+
+
+def rule_on_arrays(rule: Rule) -> Rule:
+    """Return a rule whose numbers are arrays, so that `jax.vmap` may vary them."""
+    limit, lookahead, step_bound = (jnp.asarray(x, jnp.float64) for x in rule[:3])
+    closes = jnp.asarray(rule.closes, bool)
+    return Rule(limit, lookahead, step_bound, closes)  # type: ignore[arg-type]
+
+
+def decide(
+    options: DeepOptions,
+    rule: Rule,
+    ledger: Ledger,
+    chain: Chain,
+    t: jax.Array,
+    observation: jax.Array,
+    charge: jax.Array,
+) -> Verdict:
+    """Put the explorer's action, which costs `charge`, to the ledger; eq. (5) for one chain.
+
+    A charge that is not finite is a refusal and is never booked.
+    """
+    new = (t == 0) & ~chain.open
+    distance = jnp.sqrt(jnp.sum(jnp.square((chain.target - observation).astype(jnp.float64))))
+    arrived = chain.open & ~chain.fed & (distance <= options.radius)
+    candidate = (chain.fed | arrived | new) & ~jnp.asarray(ledger.closed)
+    finite = jnp.isfinite(charge)
+    price = jnp.where(finite, charge, 0.0).astype(jnp.float64)
+    put: Any = candidate & finite
+    explored, after = authorise(ledger, put, price, rule)  # type: ignore[arg-type]
+    closed = jnp.where(candidate & ~finite, refuse(ledger, rule).closed, after.closed)
+    refused = candidate & ~jnp.asarray(explored)
+    # Who is refused waits here; who was waiting already keeps its target, and a finished one is gone.
+    stops = refused & (new | (chain.fed & ~chain.complete))
+    started = candidate & new
+    moved = chain._replace(
+        open=jnp.where(stops, options.chains, chain.open | started),
+        fed=(chain.fed | jnp.asarray(explored)) & ~refused,
+        complete=chain.complete & ~refused,
+        target=jnp.where(stops, observation.astype(jnp.float32), chain.target),
+        length=jnp.where(started, 0, chain.length),
+        idle=jnp.where(started, 0, chain.idle),
+        refused=chain.refused | refused,
+        explored=chain.explored + jnp.asarray(explored),
+        started=chain.started + started,
+    )
+    # What is booked, as `authorise` books it.
+    cost = jnp.where(explored, jnp.minimum(price, rule.step_bound), 0.0)
+    ledger_after = Ledger(closed, after.deficit)  # type: ignore[arg-type]
+    return Verdict(candidate, jnp.asarray(explored), cost, ledger_after, moved)
+
+
+def advance(
+    chain: Chain, explored: jax.Array, reached: jax.Array, terminal: jax.Array, horizon: int
+) -> Chain:
+    """Return the chain after a step: longer if it was its own, finished at H steps or a terminal state."""
+    feeds = explored & ~chain.complete
+    length = chain.length + feeds
+    done = feeds & ((length == horizon) | terminal)
+    return chain._replace(
+        open=chain.open & ~done,
+        complete=chain.complete | done,
+        target=jnp.where(feeds, reached.astype(jnp.float32), chain.target),
+        length=length,
+        idle=jnp.where(feeds, 0, chain.idle),
+        finished=chain.finished + done,
+    )
+
+
+def close(options: DeepOptions, chain: Chain) -> Chain:
+    """Return the chain after the end of an episode: it waits, or is given up."""
+    no = jnp.bool_(False)
+    stale = no
+    if options.patience is not None and options.chains:
+        stale = chain.open & (chain.idle >= options.patience)
+    return chain._replace(
+        open=chain.open & ~stale & options.chains,
+        fed=no,
+        complete=no,
+        idle=chain.idle + 1,
+        refused=no,
+        explored=jnp.int32(0),
+        abandoned=chain.abandoned + stale,
+        blocked=chain.blocked + (chain.refused & (chain.explored == 0)),
+    )
