@@ -317,23 +317,26 @@ class TabularAgent:
             if len(column) != len(names):
                 raise InvalidData(f"{name!r} must be as long as 'episodes', {len(names)}, got {len(column)}.")
         asked: list[tuple[OpenEpisode, Decision | None]] = []
-        new: dict[int, tuple[TabularPlan, list[tuple[int, int]]]] = {}
+        new: dict[int, tuple[TabularPlan, list[int], list[int]]] = {}
         for episode, step, state, proposal in zip(names, *columns, strict=True):
             now = self._opened("act_many", episode)
             decided = self._ready(now, episode, step, state, proposal)
             asked.append((now, decided))
             if decided is None:
                 if now.number not in new:
-                    new[now.number] = (now.plan, [])
-                new[now.number][1].append((step, state))
+                    new[now.number] = (now.plan, [], [])
+                _, steps, places = new[now.number]
+                steps.append(step)
+                places.append(state)
         if len(set(names)) < len(names):
             twice = next(name for name, count in Counter(names).items() if count > 1)
             raise OutOfOrder(f"'episodes' must name each episode once, got {twice!r} twice.")
         if self.shield is not None:
-            for plan, steps in new.values():
-                plan.prepare(steps)
+            for plan, steps, places in new.values():
+                plan.prepare(steps, places)
+        decide = self._decide
         return [
-            self._decide(now, episode, step, state, proposal) if decided is None else decided
+            decide(now, episode, step, state, proposal) if decided is None else decided
             for (now, decided), episode, step, state, proposal in zip(asked, names, *columns, strict=True)
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import TypedDict, Unpack, final
 
 import numpy as np
@@ -85,8 +85,8 @@ class TabularPlan:
     ) -> None:
         self._kind = CHARGES.index(charge)
         self._scratch = new_scratch(setting.n_states)
-        # Where the charges at (t, s) lie: a table (B, A), and the row of it.
-        self._prices: dict[tuple[int, int], tuple[Floats, int]] = {}
+        # Where the charges at (t, s) lie, by t * S + s: a table (B, A), and the row of it.
+        self._prices: dict[int, tuple[Floats, int]] = {}
         self.knowledge = knowledge
         self.explorers: MutableMapping[int, Shorts] = {} if explorers is None else explorers
         self._new_explorer = new_explorer or (lambda: explorer_of(setting, knowledge))
@@ -120,7 +120,7 @@ class TabularPlan:
         """Return the charge of playing `a`, section 3; inf where it is not allowed."""
         if self._kind != PAPER and a == self.arrays.baseline[t, s]:
             return 0.0
-        prepared = self._prices.get((t, s))
+        prepared = self._prices.get(t * len(self.knowledge.rows.visits) + s)
         if prepared is not None:
             prices, row = prepared
             return float(prices.item(row, a))
@@ -129,16 +129,17 @@ class TabularPlan:
             return math.inf
         return float(charge_of(self._kind, rows, radii, self.arrays, t, s, a, self._scratch))
 
-    def prepare(self, steps: Collection[tuple[int, int]]) -> None:
+    def prepare(self, stages: Iterable[int], states: Iterable[int]) -> None:
         """Work out the charges at many (t, s) in one call; those worked out before are kept."""
-        missing = set(steps).difference(self._prices)
+        n_states = len(self.knowledge.rows.visits)
+        missing = {t * n_states + s for t, s in zip(stages, states, strict=True)}.difference(self._prices)
         if not missing:
             return
-        stages, states = np.array(list(missing), dtype=np.int64).T.copy()
+        t, s = np.divmod(np.fromiter(missing, dtype=np.int64, count=len(missing)), n_states)
         rows, radii = self.knowledge.rows, self.knowledge.radii
         prices = np.empty((len(missing), rows.pair_index.shape[1]))
-        prices_into(prices, self._kind, rows, radii, self.arrays, stages, states, self._scratch)
-        self._prices.update((step, (prices, row)) for row, step in enumerate(missing))
+        prices_into(prices, self._kind, rows, radii, self.arrays, t, s, self._scratch)
+        self._prices.update(zip(missing, ((prices, row) for row in range(len(missing))), strict=True))
 
 
 def own_plan(
