@@ -5,12 +5,14 @@
 
 Three measurements in one run: `act_many` over 1,000 open episodes, the single `act`, both over whole episodes
 with what was learnt in between; and the resident memory while episodes come and go with 100 open at a time.
-Ratios are against the simulator's own steps in the same run, since machines differ.
+Ratios are against the simulator's own steps in the same run, since machines differ. The garbage collector is
+told to leave alone what was there before the first decision (`gc.freeze`); docs/live.md says why.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import resource
@@ -46,6 +48,9 @@ def main() -> None:
     options = parser.parse_args()
     mdp = make("sepsis")
     agent = learner(mdp)
+    # What any service does once it is up: numba's own objects, hundreds of thousands, are not looked through
+    # again whenever Python collects garbage.
+    gc.freeze()
     figures = {
         "version": chary.__version__,
         "python": platform.python_version(),
