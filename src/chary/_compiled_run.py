@@ -291,8 +291,9 @@ class CompiledRun:
 class _Blocks:
     """Episodes in blocks of about BLOCK_SECONDS, each with its own row of uniforms from two generators.
 
-    A block has at least `least` episodes, as many as are planned together. Where blocks end changes nothing
-    but how soon somebody hears of them.
+    A block has `least` episodes, as many as are planned together, or a multiple: a batch that the end of a
+    block cuts short takes as long as a whole one. Where blocks end changes nothing but how soon somebody
+    hears of them.
     """
 
     def __init__(self, horizon: int, seed: int, streams: tuple[str, str], *, least: int = 1) -> None:
@@ -310,7 +311,8 @@ class _Blocks:
         elapsed = time.perf_counter() - began
         most = max(1, MOST_UNIFORMS // self._width)
         aimed = int(self._size * BLOCK_SECONDS / max(elapsed, 1e-6))
-        self._size = max(self._least, min(most, 4 * self._size, aimed))
+        size = min(most, 4 * self._size, aimed)
+        self._size = max(self._least, size - size % self._least)
 
     def generator_states(self) -> list[dict[str, Any]]:
         return [dict(generator.bit_generator.state) for generator in self._generators]

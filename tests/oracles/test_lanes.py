@@ -88,6 +88,16 @@ def floor_row(values, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def fill_row(values, row, x):  # type: ignore[no-untyped-def]
+    instructions.fill_into(values, row, x)
+
+
+@compiled
+def note_gains(values, over_later, over_before, best, later, s, before):  # type: ignore[no-untyped-def]
+    instructions.gains_into(values, over_later, over_before, best, later, s, before)
+
+
+@compiled
 def copy_row(out, row, values, other):  # type: ignore[no-untyped-def]
     instructions.copy_into(out, row, values, other)
 
@@ -255,6 +265,24 @@ def test_a_copy_has_the_same_bits_and_leaves_its_neighbours_alone() -> None:
     same_bits(out[::2], np.zeros((2, LANES)))
 
 
+def test_a_row_that_is_filled_leaves_its_neighbours_alone() -> None:
+    values = vectors(3)
+    fill_row(values, 1, 0.7)
+    same_bits(values, np.repeat([0.0, 0.7, 0.0], LANES).reshape(3, LANES))
+
+
+@given(seed=seeds)
+def test_gains_are_the_largest_so_far_lane_by_lane(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, later, before = vectors(4), vectors(5), float(rng.random())
+    values[:], later[:] = rng.random(values.shape), rng.random(later.shape)
+    expected = values.copy()
+    expected[2] = np.maximum(values[2], values[1] - later[3])
+    expected[0] = np.maximum(values[0], values[1] - before)
+    note_gains(values, 2, 0, 1, later, 3, before)
+    same_bits(values, expected)
+
+
 # Plans
 
 
@@ -402,8 +430,8 @@ def test_every_lane_holds_the_plan_of_the_episodes_before_it(seed: int) -> None:
     lanes, nobody = new_lanes(setting, real.radii.family), np.full(S, -1, dtype=np.int64)
     prior = draw_policy(mdp, rng)[0] if rng.random() < 0.5 else nobody
     baseline = draw_policy(mdp, rng)
-    for _ in range(3):
-        # The lanes remember what was best in the last batch, and nothing else.
+    for _ in range(4):
+        # The lanes remember from batch to batch what was best, and how far short the others fell.
         forget(lanes.versions)
         assert (lanes.versions.place == -1).all()
         guessed = [play(mdp, rng, baseline) for _ in range(LANES - 1)]

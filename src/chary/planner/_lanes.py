@@ -24,7 +24,9 @@ __all__ = [
     "both_sides_into",
     "copy_into",
     "exceeds",
+    "fill_into",
     "floor_into",
+    "gains_into",
     "half_row_into",
     "largest",
     "one_row_into",
@@ -200,6 +202,21 @@ def _emit_floor(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
+def _emit_fill(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    _store(context, builder, sig, args, 1, _splat(builder, args[2]))
+    return context.get_dummy_value()
+
+
+def _emit_gains(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    room, later = (_data(context, builder, sig, args, place) for place in (0, 4))
+    value = _load(builder, room, args[3])
+    for row, other in ((1, _load(builder, later, args[5])), (2, _splat(builder, args[6]))):
+        gain, most = builder.fsub(value, other), _load(builder, room, args[row])
+        larger = builder.select(builder.fcmp_ordered(">", gain, most), gain, most)
+        _store(context, builder, sig, args, row, larger)
+    return context.get_dummy_value()
+
+
 def _emit_copy(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     _store(context, builder, sig, args, 1, _load(builder, _data(context, builder, sig, args, 2), args[3]))
     return context.get_dummy_value()
@@ -356,6 +373,21 @@ def reaches(values: Floats, row: int, other: int) -> bool:
 def floor_into(values: Floats, row: int) -> None:
     """Raise values[row] to 0 where it lies below."""
     values[row] = np.maximum(values[row], 0.0)
+
+
+@_instruction(_emit_fill)
+def fill_into(values: Floats, row: int, x: float) -> None:
+    """Make values[row] x in every lane."""
+    values[row] = x
+
+
+@_instruction(_emit_gains)
+def gains_into(
+    values: Floats, over_later: int, over_before: int, best: int, later: Floats, s: int, before: float
+) -> None:
+    """Raise two rows to what values[best] has more than later[s], and more than `before` in every lane."""
+    values[over_later] = np.maximum(values[over_later], values[best] - later[s])
+    values[over_before] = np.maximum(values[over_before], values[best] - before)
 
 
 @_instruction(_emit_copy)

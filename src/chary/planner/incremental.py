@@ -8,10 +8,10 @@ episodes are then played for real, each by its own plan. The first that comes ou
 the batch: the plans behind it were made from counts that never came to be, and are thrown away. Nothing is
 approximate, and a wrong guess costs time only.
 
-Three shortcuts are exact as well. A pair that fell short of the best at a later stage is left alone as long
-as values have not risen enough since for it to catch up. The upper value of the baseline is left out until a
-charge asks for it, which is not the case where the lower value alone shows that the budget refuses. And rows
-are read for lower and upper value together where both are wanted.
+Three shortcuts are exact as well. A pair that fell short of the best, at a later stage or in an earlier
+batch, is left alone as long as values have not risen enough since for it to catch up. The upper value of the
+baseline is left out until a charge asks for it, which is not the case where the lower value alone shows that
+the budget refuses. And rows are read for lower and upper value together where both are wanted.
 
 Vectors need a backup that is a sum and a bonus that N(s, a) gives alone: `hoeffding`. With the other families
 episodes are planned one by one, the upper value on demand.
@@ -34,7 +34,9 @@ from chary.planner._lanes import (
     both_sides_into,
     copy_into,
     exceeds,
+    fill_into,
     floor_into,
+    gains_into,
     largest,
     one_row_into,
     reaches,
@@ -50,10 +52,13 @@ Actions = NDArray[np.int16]
 
 # Bounds that skip an action widen by this much at every stage: more than rounding could ever make of them.
 ROUNDING = 1e-9
-# Rows of `Lanes.room`: the best so far, the one at hand, and the upper value. NumPy scalars, as types go.
+# Rows of `Lanes.room`: the best so far, the one at hand, the upper value, and by how much the values of a
+# stage exceed those of the next one and those of the last batch. NumPy scalars, as types go.
 BEST: int = np.int64(0)  # type: ignore[assignment]
 VALUE: int = np.int64(1)  # type: ignore[assignment]
 ABOVE: int = np.int64(2)  # type: ignore[assignment]
+RISE: int = np.int64(3)  # type: ignore[assignment]
+DRIFT: int = np.int64(4)  # type: ignore[assignment]
 
 
 class Side(NamedTuple):
@@ -62,6 +67,12 @@ class Side(NamedTuple):
     `v` is (H + 1, S, LANES) and `guess` (H, S) the pair that was best last time. Lanes seldom differ in what
     they play: `policy` (H, S) is the last lane's, and at the `used[0]` places in which another lane plays
     otherwise `split` (H, S), else -1, is a row of `action` (places, LANES); `stage` and `state` say where.
+
+    The rest is what one batch knows from those before it. `reach` (H, P) is what a pair had when it was last
+    looked at, less what `drifted` (H,) was then: the sum over all batches of how far values behind the stage
+    rose from the last lane of one to any lane of the next. `others` (H, S) is the largest of these over the
+    pairs of s but the guess, or where `early` (H, S) over those before the guess alone. `counted` (P,) are
+    the counts N(s, a) that this was found with, -1 where they differed from lane to lane.
     """
 
     v: Floats
@@ -72,6 +83,11 @@ class Side(NamedTuple):
     stage: Ints
     state: Ints
     used: Ints
+    reach: Floats
+    others: Floats
+    early: NDArray[np.bool_]
+    drifted: Floats
+    counted: Floats
 
 
 class Now(IntEnum):
@@ -130,6 +146,11 @@ def new_lanes(setting: Setting, family: int) -> Lanes:
             stage=ints(H * S),
             state=ints(H * S),
             used=ints(1),
+            reach=np.full((H, P), np.inf),
+            others=np.full((H, S), np.inf),
+            early=np.zeros((H, S), dtype=bool),
+            drifted=np.zeros(H),
+            counted=np.full(P, -1.0),
         )
 
     return Lanes(
@@ -143,7 +164,7 @@ def new_lanes(setting: Setting, family: int) -> Lanes:
         rest=np.zeros(S),
         held=ints(S),
         earlier=np.zeros(S, dtype=bool),
-        room=vectors(3),
+        room=vectors(5),
         pick=ints(LANES),
     )
 
@@ -167,14 +188,19 @@ def plan_lanes_into(
         radii.width,
         versions.place,
     )
+    _forget_changed(
+        side.reach, side.others, side.guess, side.counted, rows.pair_start, rows.total, versions.place
+    )
     for s in range(len(lanes.rest)):
         lanes.rest[s] = np.inf
         lanes.earlier[s] = False
     side.used[0] = 0
-    risen = ROUNDING
+    risen, behind = ROUNDING, 0.0
     for t in range(radii.horizon - 1, -1, -1):
-        if t < radii.horizon - 1:
-            risen += ROUNDING + radii.discount * _rise(side.v[t + 1], side.v[t + 2], lanes.room)
+        side.drifted[t] += ROUNDING + radii.discount * behind
+        for j in range(LANES):
+            lanes.room[RISE, j] = 0.0
+            lanes.room[DRIFT, j] = 0.0
         _stage_lanes_into(
             t,
             t == radii.horizon - 1,
@@ -194,6 +220,10 @@ def plan_lanes_into(
             radii.vmax[t],
             radii.vmax[t + 1],
             risen,
+            side.drifted[t],
+            side.reach[t],
+            side.others[t],
+            side.early[t],
             prior,
             lanes.bound,
             lanes.rest,
@@ -223,6 +253,8 @@ def plan_lanes_into(
             lanes.pick,
             lanes.now,
         )
+        risen += ROUNDING + radii.discount * largest(lanes.room, RISE)
+        behind = largest(lanes.room, DRIFT)
 
 
 @bare
@@ -243,14 +275,27 @@ def _bounds_into(
 
 
 @bare
-def _rise(v: Floats, v_next: Floats, room: Floats) -> float:
-    """Return by how much any value exceeds that of the next stage; lane by lane, which is vector code."""
-    for j in range(LANES):
-        room[BEST, j] = 0.0
-    for s in range(len(v)):
-        for j in range(LANES):
-            room[BEST, j] = max(room[BEST, j], v[s, j] - v_next[s, j])
-    return largest(room, BEST)
+def _forget_changed(
+    reach: Floats,
+    others: Floats,
+    guess: Ints,
+    counted: Floats,
+    pair_start: Ints,
+    total: Floats,
+    place: Ints,
+) -> None:
+    """Forget how far the pairs reach that have other counts than last time.
+
+    Counts only grow: where N(s, a) is the same, the row is.
+    """
+    for s in range(len(pair_start) - 1):
+        for p in range(pair_start[s], pair_start[s + 1]):
+            if place[p] >= 0 or total[p] != counted[p]:
+                for t in range(len(guess)):
+                    reach[t, p] = np.inf
+                    if guess[t, s] != p:
+                        others[t, s] = np.inf
+            counted[p] = total[p] if place[p] < 0 else -1.0
 
 
 @bare
@@ -273,6 +318,10 @@ def _stage_lanes_into(
     top: float,
     later_top: float,
     risen: float,
+    drifted: float,
+    reach: Floats,
+    others: Floats,
+    early: NDArray[np.bool_],
     prior: Ints,
     bound: Floats,
     rest: Floats,
@@ -308,7 +357,9 @@ def _stage_lanes_into(
     at a later stage is left alone as long as what it had then, unclipped, and what values have risen since,
     `risen`, fall short of the best. `bound[p]` is what it had less what values had risen by then, and
     `rest[s]` the largest of these over the pairs of s other than `held[s]`, or where that one is at the top,
-    over the `earlier[s]` ones alone.
+    over the `earlier[s]` ones alone. Nor does any Q rise from one batch to the next by more than the values
+    behind it do: what `reach[p]` and `others[s]` say of the same pairs, see `Side`, and what values have
+    drifted since bound them as well.
     """
     direction = 1.0 if sign > 0 else -1.0
     settled = sign > 0 and top == later_top
@@ -322,25 +373,31 @@ def _stage_lanes_into(
         if first == last or terminal[s]:
             continue
         g = guesses[s]
-        if settled and earlier[s] and g == held[s] and rest[s] + risen < top:
-            # No value falls from a stage to the one before: at the top it stays there.
-            for j in range(LANES):
-                v[s, j] = top
+        # No value falls from a stage to the one before: at the top it stays there.
+        full = settled and earlier[s] and g == held[s]
+        if full and min(rest[s] + risen, others[s] + drifted) < top:
+            if v[s, LANES - 1] < top:
+                room[DRIFT, 0] = max(room[DRIFT, 0], top - v[s, LANES - 1])
+            fill_into(v, s, top)
             policy[s] = pair_action[g]
             split[s] = -1
             continue
         fused, mixed = False, False
-        full = False
         favourite = pair_index[s, prior[s]] if prior[s] >= 0 else -1
         # Whether the pair held wins every tie: at the bottom all that is clipped there is worth the same.
         wins = g == favourite or (favourite < 0 and g == first)
-        for i in range(first - 1, last):
+        begun = first - 1
+        if full:
+            begun = first
+            fill_into(room, BEST, top)
+        for i in range(begun, last):
             p, row = g, BEST
             if i >= first:
                 p, row = i, VALUE
-                if p == g or exceeds(room, BEST, max(bound[p] + risen, 0.0)):
+                limit = min(bound[p] + risen, reach[p] + drifted)
+                if p == g or exceeds(room, BEST, max(limit, 0.0)):
                     continue
-                if not mixed and ((wins and bound[p] + risen < 0.0) or (full and p > g)):
+                if not mixed and ((wins and limit < 0.0) or (full and p > g)):
                     continue
             evaluated += 1
             o = place[p]
@@ -355,8 +412,7 @@ def _stage_lanes_into(
                         if its_total[o, j] == 0.0:
                             room[row, j] = unseen
             elif total[p] == 0.0:
-                for j in range(LANES):
-                    room[row, j] = unseen
+                fill_into(room, row, unseen)
             else:
                 entry, end, r, n = begin[p], begin[p] + length[p] * ahead, reward_total[p], total[p]
                 if i < first and with_upper:
@@ -371,14 +427,21 @@ def _stage_lanes_into(
             if i >= first:
                 reached = largest(room, VALUE)
                 bound[p] = reached - risen if reached < top else np.inf
+                reach[p] = reached - drifted if reached < top and o < 0 else np.inf
             if not (i < first and fused):
                 floor_into(room, row)
             if i < first:
                 full = sign > 0 and exceeds(room, BEST, almost)
+                limit = np.inf
                 if g == held[s] and (full or not earlier[s]):
-                    reach = rest[s] + risen
-                    if (wins and reach < 0.0) or exceeds(room, BEST, max(reach, 0.0)):
-                        break
+                    limit = rest[s] + risen
+                if full or not early[s]:
+                    limit = min(limit, others[s] + drifted)
+                if (wins and limit < 0.0) or exceeds(room, BEST, max(limit, 0.0)):
+                    held[s] = g
+                    rest[s] = limit - risen
+                    earlier[s] = full
+                    break
                 continue
             if not reaches(room, VALUE, BEST):
                 continue
@@ -397,12 +460,16 @@ def _stage_lanes_into(
         else:
             # Every pair was looked at: know how far the others can reach, so as not to look again.
             held[s] = g
-            farthest = -np.inf
+            farthest, lasting = -np.inf, not mixed
             for p in range(first, last):
                 if p != g and not (full and p > g):
-                    farthest = max(farthest, bound[p])
-            rest[s] = np.inf if mixed else farthest
+                    farthest = max(farthest, min(bound[p] + risen, reach[p] + drifted))
+                    lasting &= place[p] < 0
+            rest[s] = np.inf if mixed else farthest - risen
             earlier[s] = full and not mixed
+            others[s] = farthest - drifted if lasting else np.inf
+            early[s] = full
+        gains_into(room, RISE, DRIFT, BEST, v_next, s, v[s, LANES - 1])
         copy_into(v, s, room, BEST)
         split[s] = -1
         if mixed:
@@ -440,8 +507,7 @@ def _stage_lanes_into(
                                 if its_total[o, j] == 0.0:
                                     room[VALUE, j] = top
                     elif total[p] == 0.0:
-                        for j in range(LANES):
-                            room[VALUE, j] = top
+                        fill_into(room, VALUE, top)
                     else:
                         entry, end, r, n = begin[p], begin[p] + length[p] * ahead, reward_total[p], total[p]
                         one_row_into(
