@@ -436,10 +436,10 @@ class TabularAgent:
                 discretiser has another number of states.
         """
         target = as_path("path", path)
-        if discretiser is not None:
-            self._take_discretiser(discretiser)
         if target.exists() and not overwrite:
             raise InvalidSetting(f"'path' must be new, got {target}, which exists. Pass overwrite=True.")
+        if discretiser is not None:
+            self._take_discretiser(discretiser)
         arrays, about = self._record()
         try:
             write_file(target, pack(KIND, arrays, about))
