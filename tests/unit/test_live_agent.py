@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chary.agents import CharyUCBVI, Transition
+from chary.agents import Baseline, CharyUCBVI, Transition
 from chary.agents.tabular import TabularAgent
 from chary.data import Bins, load_discretiser
 from chary.envs import make
@@ -211,8 +211,11 @@ def test_proposals_are_for_agents_with_a_budget_and_for_allowed_actions() -> Non
             mine.act(0, 0, 0, proposal=wrong)  # type: ignore[arg-type]
     decision = mine.act(0, 0, 0, proposal=1)
     assert decision.chain == -1
-    plain = TabularAgent(CharyUCBVI(eta=1.0), SETTING)
-    assert plain.shield is not None
+    plain = TabularAgent(Baseline(), SETTING)
+    plain.begin(0, 0)
+    with pytest.raises(InvalidSetting, match="'proposal' must be None for agent 'baseline', without"):
+        plain.act(0, 0, 0, proposal=1)
+    assert plain.outstanding == {}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -234,7 +237,7 @@ def test_a_policy_of_ones_own_is_given_alone_and_for_this_problem() -> None:
         TabularAgent(CharyUCBVI(eta=1.0), SETTING, own=[0, 0, 0, 0])  # type: ignore[arg-type]
 
 
-def test_a_meta_rollout_is_learnt_from_when_its_last_outcome_is_known(tmp_path: Path) -> None:
+def test_a_meta_rollout_is_learnt_from_when_its_last_outcome_is_known() -> None:
     mine = agent(data="meta", eta=10.0)
     learnt = mine._learner._separate
     assert learnt is not None
