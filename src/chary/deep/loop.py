@@ -12,18 +12,27 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from chary.deep.bonus import featurise, learn
+from chary.deep.acting import (
+    Choice,
+    Draws,
+    Transition,
+    choose,
+    closed,
+    learn_from,
+    one_of,
+    opened,
+    remember,
+)
 from chary.deep.environment import Environment, observation_size
-from chary.deep.learner import Prices, State, first_state, prices, update
-from chary.deep.networks import EXPLORER, Networks, forward, one, with_time
+from chary.deep.learner import State, first_state, update
 from chary.deep.options import DeepOptions
-from chary.deep.replay import drawn, keep, sample
-from chary.deep.shielding import Chain, advance, close, decide, first_ledger, rule_on_arrays
+from chary.deep.replay import sample
+from chary.deep.shielding import first_ledger, rule_on_arrays
 from chary.errors import InvalidAction, InvalidSetting, check_integer
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
-__all__ = ["EpisodeLog", "StepLog", "begin", "proceed", "train"]
+__all__ = ["EpisodeLog", "StepLog", "begin", "blank_log", "proceed", "train"]
 
 
 class EpisodeLog(NamedTuple):
@@ -36,6 +45,7 @@ class EpisodeLog(NamedTuple):
         deficit: What the ledger has booked; 0 for agents without one.
         explored: Steps that the explorer, or chance, chose.
         deviated: Steps at which another action than the baseline's was played.
+        actions: How often each action was played, shape (K, A).
         charges: Sum of the charges of all actions played, booked or not, capped by nothing.
         largest_charge: The largest charge among them.
         losses: Mean losses of explorer, V_hi and Q_lo, shape (K, 3).
@@ -47,6 +57,7 @@ class EpisodeLog(NamedTuple):
     deficit: jax.Array
     explored: jax.Array
     deviated: jax.Array
+    actions: jax.Array
     charges: jax.Array
     largest_charge: jax.Array
     losses: jax.Array
@@ -65,13 +76,6 @@ class StepLog(NamedTuple):
     played: jax.Array
 
 
-class _Draws(NamedTuple):
-    """The uniforms of one step: `agent` (2,), `batch` (B,)."""
-
-    agent: jax.Array
-    batch: jax.Array
-
-
 class _Episode(NamedTuple):
     """Where an episode is."""
 
@@ -79,13 +83,6 @@ class _Episode(NamedTuple):
     observation: jax.Array
     playing: jax.Array
     ledger: Ledger
-
-
-class _Choice(NamedTuple):
-    action: jax.Array
-    explored: jax.Array
-    ledger: Ledger
-    chain: Chain
 
 
 def train(
@@ -135,9 +132,10 @@ def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> Sta
 
         def step(carry: tuple[State, _Episode], at: tuple[jax.Array, jax.Array]) -> Any:
             (state, now), (t, uniform) = carry, at
-            action = _one_of(environment.n_actions, uniform)
-            state, now, _, _ = _play(environment, state, now, t, action)
-            return (state, now), None
+            action = one_of(environment.n_actions, uniform)
+            seen, after = _stepped(environment, now, action)
+            state = remember(state, seen, t, environment.horizon, now.playing)
+            return (state, after), None
 
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
         (state, _), _ = lax.scan(step, (state, _started(environment, reset_key)), (times, uniforms))
@@ -219,121 +217,44 @@ def _episode(
 ) -> tuple[State, Any]:
     """Play one episode, an update at every step, and close it."""
     horizon = environment.horizon
-    later, reset_key, agent_key, batch_key = jax.random.split(state.key, 4)
-    state = state._replace(key=later, plan=_plan(state))
-    # In one go: a generator called at every step costs more than its numbers.
-    draws = _Draws(
-        jax.random.uniform(agent_key, (horizon, 2), jnp.float32),
-        jax.random.uniform(batch_key, (horizon, options.batch), jnp.float32),
-    )
+    state, reset_key, draws = opened(options, state, horizon)
     times = jnp.arange(horizon, dtype=jnp.int32)
     weights = jnp.power(jnp.float64(options.discount), times)
 
     def step(
-        carry: tuple[State, _Episode, EpisodeLog], at: tuple[jax.Array, jax.Array, _Draws]
+        carry: tuple[State, _Episode, EpisodeLog], at: tuple[jax.Array, jax.Array, Draws]
     ) -> tuple[tuple[State, _Episode, EpisodeLog], Any]:
         (state, now, log), (t, weight, draw) = carry, at
-        inputs = _acting_inputs(options, state.chain, now.observation, t, horizon)
-        values = forward(state.plan, inputs)[:, 0]
-        if options.agent == "dqn":
-            # It has no plan: it plays what its network says at the moment.
-            values = values.at[EXPLORER].set(forward(one(state.networks, EXPLORER), inputs)[0, 0])
-        said = prices(values)
-        scale = weight if options.charge_from == "start" else 1.0
-        charges = said.charges.astype(jnp.float64) * scale
-        choice = _choose(options, rule, state, now, t, said, charges, draw.agent)
-        before = now
-        state = state._replace(chain=choice.chain)
-        now = now._replace(ledger=choice.ledger)
-        state, now, reward, ended = _play(environment, state, now, t, choice.action)
-        if options.agent == "chary":
-            explored = choice.explored & before.playing
-            chain = advance(state.chain, explored, now.observation, ended, horizon)
-            state = state._replace(chain=_select(before.playing, chain, state.chain))
-        state, losses = update(options, state, drawn(state.replay, draw.batch))
-        charge = charges[choice.action]
-        log = _noted(log, before.playing, choice, said, charge, reward, weight, losses)
-        row = StepLog(
-            before.state,
-            before.observation,
-            choice.action,
-            said.baseline,
+        choice = choose(options, rule, state, now.ledger, now.observation, t, horizon, draw, now.playing)
+        seen, after = _stepped(environment, now._replace(ledger=choice.ledger), choice.action)
+        state, losses = learn_from(
+            options,
+            state._replace(chain=choice.chain),
+            seen,
+            t,
+            horizon,
             choice.explored,
-            charge,
-            reward,
-            before.playing,
+            draw,
+            now.playing,
         )
-        return (state, now, log), row if record else None
+        log = _noted(log, now.playing, choice, seen.reward, weight, losses)
+        row = StepLog(
+            now.state,
+            now.observation,
+            choice.action,
+            choice.baseline,
+            choice.explored,
+            choice.charge,
+            seen.reward,
+            now.playing,
+        )
+        return (state, after, log), row if record else None
 
     (state, now, log), rows = lax.scan(
-        step, (state, _started(environment, reset_key), _blank()), (times, weights, draws)
+        step, (state, _started(environment, reset_key), blank_log(environment)), (times, weights, draws)
     )
     log = log._replace(deficit=jnp.asarray(now.ledger.deficit), losses=log.losses / horizon)
-    return state._replace(chain=close(options, state.chain), episodes=state.episodes + 1), (log, rows)
-
-
-def _plan(state: State) -> Networks:
-    """Return the plan of a new episode: the networks as they are, but the explorer of an open chain stays."""
-
-    def newest(now: jax.Array, old: jax.Array) -> jax.Array:
-        return now.at[EXPLORER].set(jnp.where(state.chain.open, old[EXPLORER], now[EXPLORER]))
-
-    return Networks(*map(newest, state.networks, state.plan))
-
-
-def _acting_inputs(
-    options: DeepOptions, chain: Chain, observation: jax.Array, t: jax.Array, horizon: int
-) -> jax.Array:
-    """Return the networks' inputs (1, D), or (3, 1, D) where the explorer has a clock of its own."""
-    now = with_time(observation, t, horizon)
-    if options.agent != "chary" or options.clock == "episode":
-        return now[None]
-    clock = jnp.where(chain.complete, t, jnp.where(chain.open, chain.length, 0))
-    return jnp.stack([with_time(observation, clock, horizon), now, now])[:, None]
-
-
-def _choose(
-    options: DeepOptions,
-    rule: Rule,
-    state: State,
-    now: _Episode,
-    t: jax.Array,
-    said: Prices,
-    charges: jax.Array,
-    uniforms: jax.Array,
-) -> _Choice:
-    """Return the action of the agent called `options.agent`."""
-    no = jnp.bool_(False)
-    n_actions = charges.shape[0]
-    if options.agent == "chary":
-        verdict = decide(options, rule, now.ledger, state.chain, t, now.observation, charges[said.explorer])
-        action = jnp.where(verdict.explored, said.explorer, said.baseline)
-        return _Choice(
-            action,
-            verdict.explored,
-            _select(now.playing, verdict.ledger, now.ledger),
-            _select(now.playing, verdict.chain, state.chain),
-        )
-    if options.agent == "dqn":
-        passed = state.episodes / (options.anneal * options.episodes)
-        start, end = options.epsilon_start, options.epsilon_end
-        explored = uniforms[0] < start + (end - start) * jnp.minimum(passed, 1.0)
-        action = jnp.where(explored, _one_of(n_actions, uniforms[1]), said.explorer)
-    elif options.agent == "random":
-        explored, action = jnp.bool_(True), _one_of(n_actions, uniforms[1])
-    elif options.agent == "cql":
-        explored, action = no, said.baseline
-    else:
-        explored, action = no, jnp.int32(options.action)
-    return _Choice(action, explored, now.ledger, state.chain)
-
-
-def _one_of(n_actions: int, uniform: jax.Array) -> jax.Array:
-    return jnp.minimum((uniform * n_actions).astype(jnp.int32), n_actions - 1)
-
-
-def _select(condition: jax.Array, yes: Any, no: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    return closed(options, state), (log, rows)
 
 
 def _started(environment: Environment, key: jax.Array) -> _Episode:
@@ -342,53 +263,37 @@ def _started(environment: Environment, key: jax.Array) -> _Episode:
     return _Episode(state, seen, jnp.bool_(True), first_ledger())
 
 
-def _play(
-    environment: Environment, state: State, now: _Episode, t: jax.Array, action: jax.Array
-) -> tuple[State, _Episode, jax.Array, jax.Array]:
-    """Step the environment and remember what it did, unless the episode has ended already."""
-    horizon = environment.horizon
+def _stepped(environment: Environment, now: _Episode, action: jax.Array) -> tuple[Transition, _Episode]:
     after, reward, ended = environment.step(now.state, action)
     reached = environment.observe(after).astype(jnp.float32)
-    last = ended | (t + 1 == horizon)
-    phi = featurise(state.features, now.observation)
-    inverse, bonus = learn(state.inverse, phi, action, now.playing.astype(jnp.float32))
-    replay = keep(
-        state.replay,
-        with_time(now.observation, t, horizon),
-        with_time(reached, t + 1, horizon),
-        action,
-        reward,
-        last,
-        bonus,
-        now.playing,
-    )
-    learnt = state._replace(replay=replay, inverse=inverse)
-    return learnt, _Episode(after, reached, now.playing & ~ended, now.ledger), reward, jnp.asarray(ended)
+    seen = Transition(now.observation, action, reward, reached, jnp.asarray(ended))
+    return seen, _Episode(after, reached, now.playing & ~ended, now.ledger)
 
 
-def _blank() -> EpisodeLog:
+def blank_log(environment: Environment) -> EpisodeLog:
+    """Return the log of an episode in which nothing has happened."""
     zero, none = jnp.float64(0.0), jnp.int32(0)
-    return EpisodeLog(zero, zero, none, zero, none, none, zero, zero, jnp.zeros(3, jnp.float32))
+    actions = jnp.zeros(environment.n_actions, jnp.int32)
+    return EpisodeLog(zero, zero, none, zero, none, none, actions, zero, zero, jnp.zeros(3, jnp.float32))
 
 
 def _noted(
     log: EpisodeLog,
     playing: jax.Array,
-    choice: _Choice,
-    said: Prices,
-    charge: jax.Array,
+    choice: Choice,
     reward: jax.Array,
     weight: jax.Array,
     losses: jax.Array,
 ) -> EpisodeLog:
     earned = jnp.where(playing, reward, 0.0).astype(jnp.float64)
-    charged = jnp.where(playing, charge, 0.0)
+    charged = jnp.where(playing, choice.charge, 0.0)
     return log._replace(
         returns=log.returns + weight * earned,
         rewards=log.rewards + earned,
         steps=log.steps + playing,
         explored=log.explored + (choice.explored & playing),
-        deviated=log.deviated + ((choice.action != said.baseline) & playing),
+        deviated=log.deviated + ((choice.action != choice.baseline) & playing),
+        actions=log.actions + ((jnp.arange(log.actions.shape[0]) == choice.action) & playing),
         charges=log.charges + charged,
         largest_charge=jnp.maximum(log.largest_charge, charged),
         losses=log.losses + losses,
