@@ -16,6 +16,7 @@ from chary.deep.learner import Prices, State, prices, update
 from chary.deep.networks import EXPLORER, Networks, forward, one, with_time
 from chary.deep.options import DeepOptions
 from chary.deep.replay import drawn, keep
+from chary.deep.sac import drawn_action
 from chary.deep.shielding import Chain, advance, close, decide
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
@@ -101,8 +102,8 @@ def choose(
     """Return what the agent called `options.agent` does; where not `playing`, nothing is booked."""
     inputs = _acting_inputs(options, state.chain, observation, t, horizon)
     values = forward(state.plan, inputs)[:, 0]
-    if options.agent == "dqn":
-        # It has no plan: it plays what its network says at the moment.
+    if options.agent in ("dqn", "sac"):
+        # They have no plan: they play what their networks say at the moment.
         values = values.at[EXPLORER].set(forward(one(state.networks, EXPLORER), inputs)[0, 0])
     said = prices(values)
     charges = said.charges.astype(jnp.float64)
@@ -114,7 +115,7 @@ def choose(
         ledger = selected(playing, verdict.ledger, ledger)
         chain = selected(playing, verdict.chain, state.chain)
     else:
-        action, explored = _unshielded(options, state, said, draw.agent)
+        action, explored = _unshielded(options, state, said, values[EXPLORER], draw.agent)
         chain = state.chain
     return Choice(action, said.baseline, explored, charges[action], ledger, chain)
 
@@ -185,7 +186,7 @@ def _acting_inputs(
 
 
 def _unshielded(
-    options: DeepOptions, state: State, said: Prices, uniforms: jax.Array
+    options: DeepOptions, state: State, said: Prices, logits: jax.Array, uniforms: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the action of an agent without a budget, and whether it explored."""
     n_actions = said.charges.shape[0]
@@ -194,6 +195,9 @@ def _unshielded(
         start, end = options.epsilon_start, options.epsilon_end
         explored = uniforms[0] < start + (end - start) * jnp.minimum(passed, 1.0)
         return jnp.where(explored, one_of(n_actions, uniforms[1]), said.explorer), explored
+    if options.agent == "sac":
+        action = drawn_action(logits, uniforms[0])
+        return action, action != said.explorer
     if options.agent == "random":
         return one_of(n_actions, uniforms[1]), jnp.bool_(True)
     action = said.baseline if options.agent == "cql" else jnp.int32(options.action)

@@ -13,7 +13,11 @@ from chary.deep.losses import at_actions, cql_penalty, double_q_targets, evaluat
 from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks, forward, one
 from chary.deep.options import DeepOptions
 from chary.deep.replay import Batch, Replay, empty_replay, renew
+from chary.deep.sac import actor_loss, entropy, soft_targets
 from chary.deep.shielding import Chain, first_chain
+
+# The two critics of SAC, behind the three networks that all agents have.
+FIRST, SECOND = 3, 4
 
 __all__ = ["Prices", "State", "first_state", "goals", "looked_up", "loss", "prices", "update"]
 
@@ -27,12 +31,13 @@ class State(NamedTuple):
         plan: What acts: frozen during an episode; its explorer stays for the whole of a chain.
         optimiser: Adam's moments for all networks.
         features: The fixed features of the bonus.
-        inverse: The bonus matrices, inverted, one below the other, shape (A F, F).
+        inverse: The bonus matrices, inverted, side by side, shape (F, A F).
         replay: What was seen.
         chain: The meta-rollout in the making.
         key: What later randomness comes from.
         episodes: Episodes played after the warm-up.
         updates: Updates made.
+        log_temperature: Of SAC alone; stays 0 for others.
     """
 
     networks: Networks
@@ -46,6 +51,7 @@ class State(NamedTuple):
     key: jax.Array
     episodes: jax.Array
     updates: jax.Array
+    log_temperature: jax.Array
 
 
 class Prices(NamedTuple):
@@ -61,6 +67,9 @@ def first_state(options: DeepOptions, observation_size: int, n_actions: int, key
     networks_key, features_key, later = jax.random.split(key, 3)
     inputs = observation_size + 1
     networks = first_networks(networks_key, inputs, options.width, n_actions)
+    if options.agent == "sac":
+        critics = first_networks(jax.random.fold_in(networks_key, FIRST), inputs, options.width, n_actions)
+        networks = Networks(*(jnp.concatenate([a, b[:2]]) for a, b in zip(networks, critics, strict=True)))
     return State(
         networks=networks,
         targets=networks,
@@ -73,6 +82,7 @@ def first_state(options: DeepOptions, observation_size: int, n_actions: int, key
         key=later,
         episodes=jnp.int32(0),
         updates=jnp.int32(0),
+        log_temperature=jnp.float32(0.0),
     )
 
 
@@ -103,7 +113,7 @@ def looked_up(options: DeepOptions, state: State, batch: Batch) -> tuple[State, 
 
 
 def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
-    """Return what the networks should say of a batch, shape (3, B)."""
+    """Return what the networks should say of a batch, shape (n, B); of SAC's actor it says nothing."""
     bonus = batch.bonuses
     after = forward(state.targets, batch.next_inputs)
     choosing = forward(one(state.networks, EXPLORER), batch.next_inputs)[0]
@@ -114,26 +124,36 @@ def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
     explorer = double_q_targets(r, options.explorer_beta * bonus, ended, choosing, after[EXPLORER], discount)
     upper = evaluation_targets(r, weight * bonus, ended, after[UPPER], baseline, discount)
     lower = evaluation_targets(r, pessimism * bonus, ended, after[LOWER], baseline, discount)
-    return jax.lax.stop_gradient(jnp.stack([explorer, upper, lower]))
+    towards = [explorer, upper, lower]
+    if options.agent == "sac":
+        alpha = jnp.exp(state.log_temperature)
+        soft = soft_targets(r, ended, choosing, after[FIRST], after[SECOND], alpha, discount)
+        towards = [jnp.zeros_like(soft), upper, lower, soft, soft]
+    return jax.lax.stop_gradient(jnp.stack(towards))
 
 
-def loss(options: DeepOptions, networks: Networks, batch: Batch, towards: jax.Array) -> jax.Array:
-    """Return the mean loss of each network, shape (3,), with CQL's penalty on the lower one where chosen."""
+def loss(
+    options: DeepOptions, networks: Networks, batch: Batch, towards: jax.Array, log_temperature: jax.Array
+) -> jax.Array:
+    """Return the mean loss of each network, shape (n,), with CQL's penalty on the lower one where chosen."""
     values = forward(networks, batch.inputs)
     errors = at_actions(values, batch.actions) - towards
     losses = jnp.mean(huber(errors, options.huber), axis=1)
     if options.lower_bound == "cql":
         losses = losses.at[LOWER].add(options.cql_weight * cql_penalty(values[LOWER], batch.actions))
+    if options.agent == "sac":
+        alpha = jnp.exp(log_temperature)
+        losses = losses.at[EXPLORER].set(actor_loss(values[EXPLORER], values[FIRST], values[SECOND], alpha))
     return losses
 
 
 def update(options: DeepOptions, state: State, batch: Batch) -> tuple[State, jax.Array]:
-    """Move all three networks and their targets by one step, and return the losses before it, shape (3,)."""
+    """Move all networks and their targets by one step, and return the losses before it, shape (3,)."""
     state, batch = looked_up(options, state, batch)
     towards = goals(options, state, batch)
 
     def total(networks: Networks) -> tuple[jax.Array, jax.Array]:
-        losses = loss(options, networks, batch, towards)
+        losses = loss(options, networks, batch, towards, state.log_temperature)
         # They share no weight: the gradient of the sum is that of each.
         return jnp.sum(losses), losses
 
@@ -146,7 +166,17 @@ def update(options: DeepOptions, state: State, batch: Batch) -> tuple[State, jax
     else:
         targets = optax.periodic_update(networks, state.targets, updates, options.period)
     learnt = state._replace(networks=networks, targets=targets, optimiser=optimiser, updates=updates)
-    return learnt, losses
+    if options.agent == "sac":
+        learnt = learnt._replace(log_temperature=_cooled(options, state, batch))
+    return learnt, losses[: LOWER + 1]
+
+
+def _cooled(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
+    """Return the logarithm of SAC's temperature after a step towards the entropy wanted."""
+    logits = forward(one(state.networks, EXPLORER), batch.inputs)[0]
+    wanted = options.entropy * jnp.log(jnp.float32(logits.shape[-1]))
+    surplus = jnp.mean(entropy(logits)) - wanted
+    return state.log_temperature - options.learning_rate * surplus
 
 
 def _adam(options: DeepOptions) -> optax.GradientTransformation:

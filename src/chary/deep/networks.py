@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,13 +50,56 @@ def first_networks(key: jax.Array, inputs: int, width: int, outputs: int) -> Net
     )
 
 
+@jax.custom_vjp
 def forward(networks: Networks, inputs: jax.Array) -> jax.Array:
     """Return the values of every action, shape (n, B, A), at `inputs` (n, B, D) or (B, D) for all."""
+    return _layers(networks, inputs)[-1]
+
+
+def _layers(networks: Networks, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return both hidden layers and the values."""
     if inputs.ndim == 2:
         inputs = jnp.broadcast_to(inputs, (networks.w1.shape[0], *inputs.shape))
-    hidden = jax.nn.relu(jnp.matmul(inputs, networks.w1) + networks.b1)
-    hidden = jax.nn.relu(jnp.matmul(hidden, networks.w2) + networks.b2)
-    return jnp.matmul(hidden, networks.w3.swapaxes(1, 2)) + networks.b3
+    first = jax.nn.relu(jnp.matmul(inputs, networks.w1) + networks.b1)
+    second = jax.nn.relu(jnp.matmul(first, networks.w2) + networks.b2)
+    return first, second, jnp.matmul(second, networks.w3.swapaxes(1, 2)) + networks.b3
+
+
+def _forward(networks: Networks, inputs: jax.Array) -> tuple[jax.Array, Any]:
+    first, second, values = _layers(networks, inputs)
+    return values, (networks, inputs, first, second)
+
+
+def _backward(kept: Any, by_values: jax.Array) -> tuple[Networks, jax.Array]:
+    """Return the gradients, by networks and inputs, of what has the gradient `by_values` (n, B, A).
+
+    It is what `jax.grad` would do but for the order of two products: see `_turned`.
+    """
+    networks, inputs, first, second = kept
+    by_second = jnp.where(second > 0.0, jnp.matmul(by_values, networks.w3), 0.0)
+    by_first = jnp.where(first > 0.0, jnp.matmul(by_second, networks.w2.swapaxes(1, 2)), 0.0)
+    turned = jnp.broadcast_to(_turned(inputs), (len(first), *inputs.shape[-2:][::-1]))
+    by_networks = Networks(
+        jnp.matmul(turned, by_first),
+        jnp.sum(by_first, axis=1, keepdims=True),
+        jnp.matmul(first.swapaxes(1, 2), by_second),
+        jnp.sum(by_second, axis=1, keepdims=True),
+        jnp.matmul(_turned(by_values), second),
+        jnp.sum(by_values, axis=1, keepdims=True),
+    )
+    by_inputs = jnp.matmul(by_first, networks.w1.swapaxes(1, 2))
+    return by_networks, by_inputs if inputs.ndim == 3 else jnp.sum(by_inputs, axis=0)
+
+
+def _turned(x: jax.Array) -> jax.Array:
+    """Return `x` with its last two axes, of which the last is short, in each other's place.
+
+    As a stack: XLA would make a transpose part of the product after it, which is slower by far (jaxlib 0.10).
+    """
+    return jnp.stack([x[..., i] for i in range(x.shape[-1])], axis=-2)
+
+
+forward.defvjp(_forward, _backward)
 
 
 def one(networks: Networks, which: int) -> Networks:

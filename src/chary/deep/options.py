@@ -10,7 +10,7 @@ from chary.shield.shield import CLOCKS
 
 __all__ = ["AGENTS", "LOWER_BOUNDS", "TARGETS", "DeepOptions"]
 
-AGENTS = ("chary", "dqn", "cql", "random", "constant")
+AGENTS = ("chary", "dqn", "cql", "sac", "random", "constant")
 LOWER_BOUNDS = ("lcb", "cql")
 TARGETS = ("polyak", "period")
 CHARGES_FROM = ("step", "start")
@@ -24,7 +24,8 @@ class DeepOptions:
 
     Args:
         agent: `chary` is shielded; `dqn` is epsilon-greedy double DQN; `cql` is greedy in a conservative Q
-            and explores nothing; `random` and `constant` learn, but play without looking.
+            and explores nothing; `sac` is discrete soft actor-critic; `random` and `constant` learn, but
+            play without looking.
         episodes: Episodes to play, >= 1, after the warm-up.
         discount: gamma, in [0, 1].
         eta: The budget of one episode, >= 0.
@@ -39,7 +40,7 @@ class DeepOptions:
         clock: The time an explorer is told: the `episode`'s, or `meta`, its chain's length.
         lower: How Q_lo is learnt: `lcb` or `cql`; the agent `cql` has `cql` in any case.
         beta: Bonuses' weight in V_hi and, under `lcb`, in Q_lo, >= 0.
-        optimism: Bonuses' weight in the explorer, >= 0; `dqn` has none.
+        optimism: Bonuses' weight in the explorer, >= 0; `dqn` and `sac` have none.
         cql_weight: alpha of CQL(H), >= 0.
         features: Random Fourier features an action, >= 1.
         length_scale: Distance over which features vary, > 0.
@@ -59,6 +60,7 @@ class DeepOptions:
         epsilon_start: Of `dqn`, in [0, 1].
         epsilon_end: Of `dqn`, in [0, 1].
         anneal: Share of the episodes over which epsilon falls, in (0, 1].
+        entropy: Of `sac`: which share of the largest possible entropy its temperature aims at, in [0, 1].
         action: Of `constant`, >= 0.
 
     Raises:
@@ -84,11 +86,11 @@ class DeepOptions:
     patience: int | None = 5
     clock: str = "episode"
     lower: str = "lcb"
-    beta: float = 1.0
-    optimism: float = 1.0
+    beta: float = 8.0
+    optimism: float = 0.3
     cql_weight: float = 1.0
     features: int = 64
-    length_scale: float = 1.0
+    length_scale: float = 2.0
     fresh: int = 16
     ridge: float = 1.0
     width: int = 64
@@ -104,6 +106,7 @@ class DeepOptions:
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
     anneal: float = 0.5
+    entropy: float = 0.5
     action: int = 0
 
     def __post_init__(self) -> None:
@@ -126,7 +129,7 @@ class DeepOptions:
             raise InvalidSetting(f"'replay' must be at most {LARGEST_REPLAY}, got {self.replay!r}.")
         if self.patience is not None:
             check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
-        for name in ("discount", "epsilon_start", "epsilon_end"):
+        for name in ("discount", "epsilon_start", "epsilon_end", "entropy"):
             check_real(name, getattr(self, name), low=0.0, high=1.0)
         for name in ("radius", "beta", "optimism", "cql_weight"):
             check_real(name, getattr(self, name), low=0.0, open_high=True)
@@ -157,4 +160,4 @@ class DeepOptions:
     @property
     def explorer_beta(self) -> float:
         """The weight of bonuses in the explorer in fact."""
-        return 0.0 if self.agent == "dqn" else self.optimism
+        return 0.0 if self.agent in ("dqn", "sac") else self.optimism

@@ -2,8 +2,9 @@
 
 `step` treats one patient; `jax.vmap` of it treats a batch, and `lax.scan` may hold either. It computes in
 float64, so that it agrees with NumPy's `step` to rounding: call it inside `with jax.enable_x64(True):`, or
-set `jax_enable_x64`. On a CPU the lanes of a batch run one loop of vector instructions, until the last of
-them is done. On an NVIDIA GPU the whole adaptive loop is one kernel, in which no lane waits for another.
+set `jax_enable_x64`. On a CPU one patient runs a loop of scalars, and the lanes of a batch one of vector
+instructions, until the last of them is done. On an NVIDIA GPU the whole adaptive loop is one kernel, in which
+no lane waits for another.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from chary.errors import InvalidData, InvalidSetting
 __all__ = ["StepResult", "observe", "step"]
 
 N_ACTIONS, N_CONSTANTS = len(EFFICACIES), 19
+# What a loop of scalars attempts before it asks whether it is done; a step takes about 20 attempts.
+ATTEMPTS_A_TURN = 8
 
 
 class StepResult(NamedTuple):
@@ -125,7 +128,7 @@ def _flow(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns concentrations (6, B), and 1.0 for every lane that came to the end, shape (B,).
     """
     result: tuple[jax.Array, jax.Array] = lax.platform_dependent(
-        q, y, cuda=_flow_on_gpu, default=_flow_in_vectors
+        q, y, cuda=_flow_on_gpu, default=_flow_in_scalars if y.shape[-1] == 1 else _flow_in_vectors
     )
     return result
 
@@ -190,6 +193,43 @@ def _move(lanes: _Lanes, h: Any, last: Any, z: Any, k7: Any, error: Any) -> _Lan
     )
 
 
+def _attempted(q: Any, lanes: _Lanes) -> _Lanes:
+    """Return the lanes after one attempt, for constants, concentrations and slopes that are tuples."""
+    last = lanes.t + lanes.h >= DAYS
+    h = jnp.where(last, DAYS - lanes.t, lanes.h)
+    return _move(lanes, h, last, *attempt(q, lanes.y, lanes.k1, h))
+
+
+def _flow_in_scalars(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Integrate one lane by scalars alone, some attempts at a time.
+
+    XLA compiles the body of a loop on a CPU into many kernels, whose calls cost more than such an attempt
+    does (jaxlib 0.10). The function of a reduction becomes one kernel, so the attempts of a turn are made as
+    a reduction over copies of the lane, which attempts on its left argument and ignores the right one. In
+    whatever order XLA combines them, what comes out is the lane some attempts later, at least one: the turns
+    may differ in number, and what they end in may not.
+    """
+    constants = tuple(q[i, 0] for i in range(N_CONSTANTS))
+    first = tuple(y[i, 0] for i in range(6))
+    begin, shape = jax.tree.flatten(_begin(first, slope(constants, first)))
+    size = len(begin)
+
+    def lane(values: Any) -> _Lanes:
+        unflattened: _Lanes = jax.tree.unflatten(shape, values[:size])
+        return unflattened
+
+    def combined(left: Any, _: Any) -> Any:
+        return (*jax.tree.leaves(_attempted(left[size:], lane(left))), *left[size:])
+
+    def turn(values: Any) -> Any:
+        copies = tuple(jnp.broadcast_to(value, (ATTEMPTS_A_TURN,)) for value in values)
+        return tuple(lax.reduce(copies, values, combined, (0,)))
+
+    # The constants go round with the lane: a reduction may not close over them.
+    end = lane(lax.while_loop(lambda values: _live(lane(values)), turn, (*begin, *constants)))
+    return jnp.stack(end.y)[:, None], (end.t >= DAYS).astype(jnp.float64)[None]
+
+
 def _flow_in_vectors(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Integrate all lanes together, until the last of them is done."""
 
@@ -239,12 +279,7 @@ def _kernel(q_ref: Any, y_ref: Any, after_ref: Any, done_ref: Any) -> None:
     q = tuple(q_ref[i, lane] for i in range(N_CONSTANTS))
     y = tuple(y_ref[i, lane] for i in range(6))
 
-    def body(lanes: _Lanes) -> _Lanes:
-        last = lanes.t + lanes.h >= DAYS
-        h = jnp.where(last, DAYS - lanes.t, lanes.h)
-        return _move(lanes, h, last, *attempt(q, lanes.y, lanes.k1, h))
-
-    end = lax.while_loop(_live, body, _begin(y, slope(q, y)))
+    end = lax.while_loop(_live, partial(_attempted, q), _begin(y, slope(q, y)))
     for i in range(6):
         after_ref[i, lane] = end.y[i]
     done_ref[lane] = (end.t >= DAYS).astype(jnp.float64)
