@@ -19,6 +19,12 @@ from chary.runner.folder import SweepFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 REPRODUCTIONS = ROOT / "reproductions"
+MILLION = 1e6
+NOTE = "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few seeds;"
+DEEP_NOTE = (
+    "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
+    "bootstrap interval, widened for few seeds; of the audited episodes"
+)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -41,34 +47,81 @@ def interval(row: dict[str, str], name: str, digits: int = 4) -> str:
     return f"{float(value):.{digits}g} ({float(low):.{digits}g} to {float(high):.{digits}g})"
 
 
-def summary(rows: list[dict[str, str]]) -> str:
+def cells_of(row: dict[str, str]) -> dict[str, str]:
+    """Return a row of the summary as it is shown, by heading."""
+    return {
+        "eta": f"{float(row['budget']):g}",
+        "algorithm": row["algorithm"],
+        "seeds": row["seeds"],
+        "regret (95 %)": interval(row, "regret"),
+        "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
+        "runs with any": row["runs_with_violations"],
+        "largest z*": f"{float(row['true_deficit_max']):.3g}",
+        "signed deficit (95 %)": interval(row, "signed_deficit", 3),
+        "exploring steps": f"{float(row['exploring_steps']):.0f}",
+        "standing": row["standing"],
+    }
+
+
+def deep_cells_of(row: dict[str, str]) -> dict[str, str]:
+    """Return a row of the summary of a deep sweep as it is shown, by heading."""
+    millions = {
+        key: str(float(value) / MILLION) if value else ""
+        for key, value in row.items()
+        if key.startswith(("max_return", "late_return"))
+    }
+    return {
+        "eta": f"{float(row['budget']):g}",
+        "algorithm": row["algorithm"],
+        "seeds": row["seeds"],
+        "maximum return, millions (95 %)": interval(millions, "max_return"),
+        "last tenth (95 %)": interval(millions, "late_return"),
+        "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
+        "runs with any": row["runs_with_violations"],
+        "largest z*": f"{float(row['true_deficit_max']):.3g}",
+        "booked an episode": f"{float(row['deficit_mean']):.3g}",
+        "held-out charges that cover": f"{100 * float(row['held_out_coverage']):.3g} %"
+        if row["held_out_coverage"]
+        else "",
+        "steps off the baseline": f"{float(row['deviating_steps']):.0f}",
+    }
+
+
+def summary(rows: list[dict[str, str]], deep: bool) -> str:
     """Return the summary as one Markdown table a study, variant and budget."""
     parts = []
     for study, variant in dict.fromkeys((row["study"], row["variant"]) for row in rows):
-        here = [row for row in rows if (row["study"], row["variant"]) == (study, variant)]
+        here = [
+            (deep_cells_of if deep else cells_of)(row)
+            for row in rows
+            if (row["study"], row["variant"]) == (study, variant)
+        ]
         parts.append(f"### {study}{f': {variant}' if variant else ''}")
-        parts.append(
-            table(
-                ["eta", "algorithm", "seeds", "regret (95 %)", "violations per 1,000 (95 %)",
-                 "runs with any", "largest z*", "signed deficit (95 %)", "exploring steps", "standing"],
-                [
-                    [
-                        f"{float(row['budget']):g}",
-                        row["algorithm"],
-                        row["seeds"],
-                        interval(row, "regret"),
-                        interval(row, "violations_per_1000", 3),
-                        row["runs_with_violations"],
-                        f"{float(row['true_deficit_max']):.3g}",
-                        interval(row, "signed_deficit", 3),
-                        f"{float(row['exploring_steps']):.0f}",
-                        row["standing"],
-                    ]
-                    for row in here
-                ],
-            )
-        )  # fmt: skip
+        parts.append(table(list(here[0]), [list(cells.values()) for cells in here]))
     return "\n\n".join(parts)
+
+
+def table_1(rows: list[dict[str, str]]) -> str:
+    """Return the paper's Table 1 with what was measured beside it."""
+
+    def cell(row: dict[str, str], name: str, deviation: str) -> str:
+        if not row[name]:
+            return "not run"
+        spread = f" ± {float(row[deviation]) / MILLION:.2g}" if row[deviation] else ""
+        return f"{float(row[name]) / MILLION:.2f}{spread}"
+
+    return table(
+        ["maximum discounted return, millions", "here", "the paper", "seeds"],
+        [
+            [
+                row["entry"],
+                cell(row, "max_return", "max_return_deviation"),
+                cell(row, "paper", "paper_deviation"),
+                row["seeds"],
+            ]
+            for row in rows
+        ],
+    )
 
 
 def target_of(name: str, within: Path) -> Path:
@@ -156,7 +209,8 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         "results": {state.id: state.sha256 for state in states},
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
-    claims = json.loads((report / "claims.json").read_text())["claims"]
+    told = json.loads((report / "claims.json").read_text())
+    claims, deep = told["claims"], experiment.family.deep
     commits = ", ".join(f"`{commit[:9]}` ({n} runs)" for commit, n in provenance["commits"].items())
     counts = ", ".join(f"{number} {state}" for state, number in provenance["runs"].items())
     where_from = where.as_posix()
@@ -169,16 +223,15 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         "all. The spec is [experiment.toml](experiment.toml), the SHA-256 of every result and all versions "
         "are in [provenance.json](provenance.json). The report with the same figures to point at is "
         f"`{where_from}/report/index.html` once the command has run.",
+        *([table_1(rows_of(report / "tables" / "table-1.csv")), *told["reading"]] if deep else []),
         "## The paper's claims",
         table(["", "claim", "answer", "found"], answers),
         "The rule behind each verdict is in [tables/claims.csv](tables/claims.csv).",
         "## Figures",
         "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
         "## Numbers",
-        "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few seeds; "
-        "violations with their "
-        "Clopper-Pearson interval over episodes.",
-        summary(rows_of(report / "tables" / "summary.csv")),
+        (DEEP_NOTE if deep else NOTE) + " violations with their Clopper-Pearson interval over episodes.",
+        summary(rows_of(report / "tables" / "summary.csv"), deep),
     ]
     text = "\n\n".join(parts) + "\n"
     (target / "README.md").write_text(text, encoding="utf-8")

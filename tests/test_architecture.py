@@ -22,8 +22,8 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"mdp", "policies", "charts"}),
     frozenset({"model", "envs"}),
     frozenset({"planner", "audit"}),
-    frozenset({"agents", "_audit_kernels", "_chains", "assumptions", "deep"}),
-    frozenset({"_plan_check", "_episode", "critics"}),
+    frozenset({"agents", "_audit_kernels", "_chains", "assumptions"}),
+    frozenset({"_plan_check", "_episode", "critics", "deep"}),
     frozenset({"_episode_log", "_guess", "testing", "wrappers"}),
     frozenset({"_loop", "run", "rollouts"}),
     frozenset({"_compiled_run", "_stepwise", "store"}),
@@ -62,7 +62,7 @@ JUDGING = (
 # the oracle's exact optimum, true rows for the judge, and the recorded policy that comes with a problem.
 MAY_NAME_THE_MDP = {"planner.reference", "model.rows", "agents.protocol"}
 # The deep learner's own judge, and what it judges with: nothing that learns or acts imports these.
-JUDGING_DEEP = {"deep.audit", "deep.held_out", "deep.problems", "deep.simulation"}
+JUDGING_DEEP = {"deep.audit", "deep.held_out", "deep.lanes", "deep.problems", "deep.simulation"}
 
 
 def modules() -> list[str]:

@@ -33,6 +33,8 @@ Etas = Annotated[
     typer.Option(help="Budgets, one an option or several with commas between them.", metavar="X,..."),
 ]
 Studies = Annotated[str | None, word("all|none|NAME,...", "Which studies are run beside the main one.")]
+Patient = Annotated[str | None, word("base|0..5", "hiv: who is treated.")]
+Device = Annotated[str, word("cpu|gpu", "hiv: what the learner computes on.")]
 Out = Annotated[Path | None, typer.Option(help="The sweep's folder.", metavar="DIR", show_default=False)]
 Workers = Annotated[int | None, count("Processes; one a core by default.")]
 EngineName = Annotated[str, word("local|ray", "What plays the runs.")]
@@ -57,13 +59,16 @@ def add_sweep_commands(app: typer.Typer) -> None:
 def _reproduce(
     context: typer.Context,
     experiment: Annotated[
-        str, typer.Argument(help="inventory or sepsis.", show_default=False, metavar="inventory|sepsis")
+        str,
+        typer.Argument(help="inventory, sepsis or hiv.", show_default=False, metavar="inventory|sepsis|hiv"),
     ],
     quick: Quickly = False,
     seeds: Seeds = None,
     episodes: Episodes = None,
     etas: Etas = None,
     studies: Studies = None,
+    patient: Patient = None,
+    device: Device = "cpu",
     out: Out = None,
     workers: Workers = None,
     engine: EngineName = "local",
@@ -82,8 +87,8 @@ def _reproduce(
 
     asked = preset_experiment(experiment)
     folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
-    asked = _changed(asked, context, quick, seeds, episodes, etas, studies)
-    plays = _engine(engine, workers, address, save_every)
+    asked = _changed(asked, context, quick, seeds, episodes, etas, studies, patient)
+    plays = _engine(engine, workers, address, save_every, device, asked)
     _run(asked, folder, plays, _typed(context), extend, recompute, report, as_json)
 
 
@@ -98,6 +103,8 @@ def _sweep(
     episodes: Episodes = None,
     etas: Etas = None,
     studies: Studies = None,
+    patient: Patient = None,
+    device: Device = "cpu",
     out: Out = None,
     workers: Workers = None,
     engine: EngineName = "local",
@@ -107,7 +114,7 @@ def _sweep(
     save_every: SaveEvery = None,
     report: WithReport = True,
     template: Annotated[
-        str | None, word("inventory|sepsis", "Print a preset to start from, and run nothing.")
+        str | None, word("inventory|sepsis|hiv", "Print a preset to start from, and run nothing.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -123,8 +130,8 @@ def _sweep(
         )
     asked = read_experiment(file)
     folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
-    asked = _changed(asked, context, quick, seeds, episodes, etas, studies)
-    plays = _engine(engine, workers, address, save_every)
+    asked = _changed(asked, context, quick, seeds, episodes, etas, studies, patient)
+    plays = _engine(engine, workers, address, save_every, device, asked)
     _run(asked, folder, plays, _typed(context), extend, recompute, report, as_json)
 
 
@@ -194,6 +201,7 @@ def _changed(
     episodes: int | None,
     etas: list[str] | None,
     studies: str | None,
+    patient: str | None,
 ) -> Experiment:
     names = [study.name for study in asked.studies]
     chosen: list[str] | None = list(asked.quick.studies) if quick else None
@@ -204,7 +212,7 @@ def _changed(
     budgets = None if etas is None else _numbers([*etas, *context.args])
     if quick:
         asked = asked.shrunk()
-    return asked.changed(episodes=episodes, seeds=seeds, etas=budgets, studies=chosen)
+    return asked.changed(episodes=episodes, seeds=seeds, etas=budgets, studies=chosen, patient=patient)
 
 
 def _numbers(texts: list[str]) -> list[float]:
@@ -215,14 +223,39 @@ def _numbers(texts: list[str]) -> list[float]:
         raise InvalidSetting(f"'etas' must be numbers, got {','.join(values)!r}.") from problem
 
 
-def _engine(name: str, workers: int | None, address: str | None, save_every: float | None) -> Engine:
-    from chary.runner.engines import ENGINES, LocalEngine
+def _engine(
+    name: str,
+    workers: int | None,
+    address: str | None,
+    save_every: float | None,
+    device: str,
+    asked: Experiment,
+) -> Engine:
+    from chary.runner.engines import DEVICES, ENGINES, LocalEngine
     from chary.runner.perform import CHECKPOINT_SECONDS
 
     check_choice("engine", name, ENGINES)
+    check_choice("device", device, DEVICES)
+    if device != DEVICES[0] and not asked.family.deep:
+        raise InvalidSetting(
+            f"'device' must be {DEVICES[0]!r} with problem {asked.conditions.problem!r}, got {device!r}."
+        )
     if workers is not None:
         check_integer("workers", workers, minimum=1)
-    seconds = CHECKPOINT_SECONDS if save_every is None else check_real("save_every", save_every, low=0.0)
+    if save_every is not None:
+        check_real("save_every", save_every, low=0.0)
+    if device != DEVICES[0]:
+        given = {"engine": name != ENGINES[0] and name, "workers": workers, "address": address}
+        for option, value in given.items():
+            if value:
+                raise InvalidSetting(
+                    f"{option!r} must be left out with device {device!r}, got {value!r}: "
+                    "one process plays all runs there."
+                )
+        from chary.runner.device_engine import SAVE_SECONDS, DeviceEngine
+
+        return DeviceEngine(checkpoint_seconds=SAVE_SECONDS if save_every is None else save_every)
+    seconds = CHECKPOINT_SECONDS if save_every is None else save_every
     if name == "ray":
         from chary.runner.ray_engine import RayEngine
 
@@ -263,8 +296,10 @@ def _run(
     from chary.runner.sweep import sweep
 
     labels = _labels(experiment)
+    if experiment.family.deep:
+        _require("the deep learner", "deep", ("jax", "optax"))
     if report:
-        _require_report()
+        _require("a report", "report", ("polars", "plotly", "matplotlib"), ", or pass --no-report")
     with SweepBars(len(labels), labels) as bars:
         result = sweep(
             experiment,
@@ -308,13 +343,13 @@ def _list_failures(result: SweepResult, labels: dict[str, str]) -> None:
         raise typer.Exit(FAILED)
 
 
-def _require_report() -> None:
-    """Raise InvalidSetting, before hours of work, where a report could not be written after them."""
-    missing = [name for name in ("polars", "plotly", "matplotlib") if find_spec(name) is None]
+def _require(what: str, extra: str, packages: tuple[str, ...], or_else: str = "") -> None:
+    """Raise InvalidSetting, before hours of work, where a package that they need is missing."""
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise InvalidSetting(
-            f"{missing[0]!r} must be installed to write a report, got none. "
-            "Run: pip install 'chary[report]', or pass --no-report."
+            f"{missing[0]!r} must be installed for {what}, got none. "
+            f"Run: pip install 'chary[{extra}]'{or_else}."
         )
 
 

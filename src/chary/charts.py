@@ -101,6 +101,7 @@ class Panel:
         y_log: Whether y is logarithmic.
         x_zero: Where a logarithmic x shows 0, which it has no place for; nothing if no x is 0.
         y_top: Where y ends, though bands may go on; nothing to show everything.
+        y_zero: Whether y begins at 0 where nothing is below; False to show small differences.
         categories: Names of x = 0, 1, ..., where x is no quantity.
     """
 
@@ -112,6 +113,7 @@ class Panel:
     y_log: bool = False
     x_zero: float | None = None
     y_top: float | None = None
+    y_zero: bool = True
     categories: tuple[str, ...] = ()
 
 
@@ -526,7 +528,7 @@ def _from_zero(panel: Panel) -> tuple[float, float] | None:
         for value in (*series.y, *series.low, *series.high)
         if math.isfinite(value)
     ]
-    if panel.y_log or min(values, default=0.0) < 0:
+    if panel.y_log or not panel.y_zero or min(values, default=0.0) < 0:
         return None
     if panel.y_top is not None:
         return (0.0, panel.y_top)

@@ -2,25 +2,27 @@
 
 Two tables: `runs` has one row a planned place and judged budget, `curves` one row a point of its learning
 curves. An algorithm with a budget of its own is judged at that budget; one without is judged at every budget
-of its conditions, so that a row of each can be compared at equal `budget` and `seed`.
+of its conditions, so that a row of each can be compared at equal `budget` and `seed`. The tables of a tabular
+problem and of one for the deep learner have columns of their own.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary import _deep_results
 from chary.audit import violates
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real
 from chary.files import as_path, write_file
 from chary.randomness import generator_for
 from chary.runner.folder import StoredRun, SweepFolder
-from chary.runner.spec import MAIN, Algorithm, Conditions, Experiment, Planned
+from chary.runner.spec import MAIN, AnyAlgorithm, AnyConditions, Experiment, Planned
 from chary.statistics import (
     Band,
     Estimate,
@@ -120,10 +122,11 @@ def load_tables(where: str | Path) -> Tables:
             places.setdefault(place.planned.spec.id, []).append(place)
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
+    kind = _DEEP if experiment.family.deep else _TABULAR
     for run, here in places.items():
         stored = folder.read(run)
         judged = {
-            budget: (_run_columns(stored, budget), _curve_columns(stored, budget))
+            budget: (kind.of_run(stored, budget) | _of_machine(stored), kind.of_curve(stored, budget, POINTS))
             for budget in dict.fromkeys(place.budget for place in here)
         }
         for place in here:
@@ -135,8 +138,8 @@ def load_tables(where: str | Path) -> Tables:
     rows.sort(key=lambda row: order[_order(row)])
     curves.sort(key=lambda row: order[_order(row)])
     return Tables(
-        pl.DataFrame(rows, schema=_schema(_KEYS | _RUN_COLUMNS)),
-        pl.DataFrame(_joined(curves), schema=_schema(_KEYS | _CURVE_COLUMNS)),
+        pl.DataFrame(rows, schema=_schema(_KEYS | kind.run_columns | _MACHINE_COLUMNS)),
+        pl.DataFrame(_joined(curves, kind.curve_columns), schema=_schema(_KEYS | kind.curve_columns)),
     )
 
 
@@ -426,8 +429,8 @@ class _Place(NamedTuple):
     """A planned run, the algorithm that plays it and one budget it is judged at."""
 
     planned: Planned
-    algorithm: Algorithm
-    conditions: Conditions
+    algorithm: AnyAlgorithm
+    conditions: AnyConditions
     budget: float
 
     @property
@@ -470,7 +473,7 @@ def _places(experiment: Experiment) -> Iterator[_Place]:
 
 
 def _run_columns(stored: StoredRun, budget: float) -> dict[str, Any]:
-    """Return one row of `runs`, the keys left out."""
+    """Return one row of `runs`, keys and provenance left out."""
     told, arrays, spec = stored.summary, stored.arrays, stored.spec
     regret = np.asarray(arrays["regret"], dtype=float)
     half, tenth = len(regret) // 2, max(1, len(regret) // TENTH)
@@ -528,18 +531,20 @@ def _run_columns(stored: StoredRun, budget: float) -> dict[str, Any]:
         "value_failures": told["value_coverage_failures"],
         "bonus_failures": told["bonus_coverage_failures"],
         "charge_failures": told["charge_coverage_failures"],
-        "seconds": stored.provenance.get("wall_seconds"),
-        "cpu_seconds": stored.provenance.get("cpu_seconds"),
-        "episode_seconds": stored.provenance.get("episode_seconds"),
-        **_provenance(stored.provenance),
     }
 
 
-def _provenance(told: dict[str, Any]) -> dict[str, Any]:
-    """Return where a run was made, in words; nothing here is part of its results."""
+def _of_machine(stored: StoredRun) -> dict[str, Any]:
+    """Return how long a run took and where it was made, in words; nothing here is part of its results."""
+    told = stored.provenance
     packages = told.get("packages") or {}
     words = {name: told.get(name) for name in ("version", "commit", "python", "machine", "finished")}
+    if told.get("device") is not None:
+        words["machine"] = f"{words['machine']} with {told['device']}"
     return {
+        "seconds": told.get("wall_seconds"),
+        "cpu_seconds": told.get("cpu_seconds"),
+        "episode_seconds": told.get("episode_seconds"),
         **{name: None if value is None else str(value) for name, value in words.items()},
         "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())) or None,
         "cores": told.get("cores"),
@@ -547,11 +552,11 @@ def _provenance(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _curve_columns(stored: StoredRun, budget: float) -> dict[str, Any]:
+def _curve_columns(stored: StoredRun, budget: float, points: int) -> dict[str, Any]:
     """Return the columns of `curves` of one run, each (points,)."""
     arrays = stored.arrays
     episodes = len(arrays["regret"])
-    at = _points(episodes)
+    at = _points(episodes, points)
     width = np.diff(at, prepend=0)
     broken = _broken(stored, "true_deficit", budget)
     starts = np.concatenate(([0], at[:-1]))
@@ -604,14 +609,14 @@ class _Chains(NamedTuple):
         return cls(born, length, exhausted, long, np.where(length > 0, length - exhausted - long, 0))
 
 
-def _points(episodes: int) -> Ints:
-    """Return up to `POINTS` whole numbers, evenly spaced, the last of them `episodes`.
+def _points(episodes: int, points: int = POINTS) -> Ints:
+    """Return up to `points` whole numbers, evenly spaced, the last of them `episodes`.
 
     Example:
         >>> _points(3), _points(1000)[[0, 1, -1]]
         (array([1, 2, 3]), array([  10,   20, 1000]))
     """
-    count = min(POINTS, episodes)
+    count = min(points, episodes)
     return np.unique(np.round(np.arange(1, count + 1) * (episodes / count)).astype(np.int64))
 
 
@@ -622,16 +627,16 @@ def _broken(stored: StoredRun, name: str, budget: float) -> NDArray[np.bool_]:
     return np.asarray(violates(deficit / span, budget / span))
 
 
-def _joined(curves: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined(curves: list[dict[str, Any]], columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the points of all runs as one set of columns, keys repeated."""
     if not curves:
         return {}
     joined: dict[str, Any] = {}
     for key in _KEYS:
         joined[key] = [each[key] for each in curves for _ in range(len(each["episode"]))]
-    for key in _CURVE_COLUMNS:
+    for key in columns:
         column = np.concatenate([each[key] for each in curves])
-        # NaN stands for a window in which no chain was born: a missing value, not a number.
+        # NaN stands for a window in which nothing was seen, as no chain was born: a missing value, no number.
         joined[key] = [None if value != value else value for value in column.tolist()]
     return joined
 
@@ -692,6 +697,8 @@ _RUN_COLUMNS = {
     "value_failures": "Int64",
     "bonus_failures": "Int64",
     "charge_failures": "Int64",
+}
+_MACHINE_COLUMNS = {
     "seconds": "Float64",
     "cpu_seconds": "Float64",
     "episode_seconds": "Float64",
@@ -720,6 +727,24 @@ _CURVE_COLUMNS = {
     "chain_long": "Float64",
     "chain_missed": "Float64",
 }
+
+
+class _Kind(NamedTuple):
+    """The tables of a family of problems: their columns, and what fills them."""
+
+    run_columns: dict[str, str]
+    curve_columns: dict[str, str]
+    of_run: Callable[[StoredRun, float], dict[str, Any]]
+    of_curve: Callable[[StoredRun, float, int], dict[str, Any]]
+
+
+_TABULAR = _Kind(_RUN_COLUMNS, _CURVE_COLUMNS, _run_columns, _curve_columns)
+_DEEP = _Kind(
+    _deep_results.RUN_COLUMNS,
+    _deep_results.CURVE_COLUMNS,
+    _deep_results.run_columns,
+    _deep_results.curve_columns,
+)
 
 
 def _schema(columns: dict[str, str]) -> dict[str, Any]:

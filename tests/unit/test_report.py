@@ -21,7 +21,7 @@ import chary.report as report_module
 from chary.errors import InvalidData, InvalidSetting
 from chary.files import DRAFT, write_file
 from chary.report import write_report
-from chary.report.charts_of import charts_of, looks_of
+from chary.report.charts_of import charts_of
 from chary.report.claims import (
     NOT_COMPARABLE,
     NOT_MEASURED,
@@ -33,6 +33,7 @@ from chary.report.claims import (
     answer_claims,
     say,
 )
+from chary.report.lines import looks_of
 from chary.report.measured import Measured, Place
 from chary.report.page import PAGE_LIMIT
 from chary.results import Estimate, Tables, load_tables

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
+    from chary.deep.agent import DeepAgent as DeepAgent
+    from chary.deep.agent import EpisodeSummary as EpisodeSummary
+    from chary.deep.audit import EpisodeAudit as EpisodeAudit
+    from chary.deep.audit import audit_episode as audit_episode
     from chary.deep.environment import Environment as Environment
     from chary.deep.learner import State as State
     from chary.deep.loop import EpisodeLog as EpisodeLog
@@ -22,16 +26,26 @@ if TYPE_CHECKING:
     from chary.deep.options import AGENTS as AGENTS
     from chary.deep.options import LOWER_BOUNDS as LOWER_BOUNDS
     from chary.deep.options import DeepOptions as DeepOptions
+    from chary.deep.problems import hiv as hiv
+    from chary.deep.simulation import DeepRun as DeepRun
+    from chary.deep.simulation import DeepSimulation as DeepSimulation
 
 _HOMES = {
     "AGENTS": "chary.deep.options",
     "LOWER_BOUNDS": "chary.deep.options",
+    "DeepAgent": "chary.deep.agent",
     "DeepOptions": "chary.deep.options",
+    "DeepRun": "chary.deep.simulation",
+    "DeepSimulation": "chary.deep.simulation",
     "Environment": "chary.deep.environment",
+    "EpisodeAudit": "chary.deep.audit",
     "EpisodeLog": "chary.deep.loop",
+    "EpisodeSummary": "chary.deep.agent",
     "State": "chary.deep.learner",
     "StepLog": "chary.deep.loop",
+    "audit_episode": "chary.deep.audit",
     "begin": "chary.deep.loop",
+    "hiv": "chary.deep.problems",
     "proceed": "chary.deep.loop",
     "train": "chary.deep.loop",
 }
@@ -40,12 +54,19 @@ _EXTRA = ("jax", "jaxlib", "optax")
 __all__ = [
     "AGENTS",
     "LOWER_BOUNDS",
+    "DeepAgent",
     "DeepOptions",
+    "DeepRun",
+    "DeepSimulation",
     "Environment",
+    "EpisodeAudit",
     "EpisodeLog",
+    "EpisodeSummary",
     "State",
     "StepLog",
+    "audit_episode",
     "begin",
+    "hiv",
     "proceed",
     "train",
 ]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chary.errors import InvalidSetting
 from chary.files import DRAFT, as_json, write_file
 
 if TYPE_CHECKING:
     from chary.assumptions import AssumptionReport
+    from chary.charts import Chart
     from chary.mdp import FiniteMDP
+    from chary.report.claims import Claim
+    from chary.report.measured import Measured
+    from chary.report.page import Sections
     from chary.runner.spec import Experiment
 
 __all__ = ["REPORT_FOLDER", "write_report"]
@@ -47,11 +51,9 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
     """
     from chary.charts import draw_files
     from chary.figures import require_matplotlib
-    from chary.report.charts_of import charts_of
-    from chary.report.claims import Facts, answer_claims
     from chary.report.measured import Measured
     from chary.report.page import Page, page_bytes, plotly_script
-    from chary.report.tables import claim_rows, csv_bytes, difference_rows, summary_rows
+    from chary.report.tables import claim_rows, csv_bytes
     from chary.results import load_tables, require_polars, write_tables
     from chary.runner.folder import SweepFolder
 
@@ -69,6 +71,58 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
     earlier = _check_target(target)
     tables = load_tables(where)
     measured = Measured(tables)
+    parts = (_deep_parts if experiment.family.deep else _tabular_parts)(experiment, measured)
+    page = Page(
+        experiment=experiment,
+        command=str(folder.description().get("command", "")),
+        states=tuple(states),
+        measured=measured,
+        claims=tuple(parts.claims),
+        charts=tuple(parts.charts),
+        differences=tuple(parts.tables["differences"]),
+        assumptions=tuple(parts.assumptions),
+    )
+    files: dict[str, bytes] = {}
+    for chart in parts.charts:
+        for kind, content in draw_files(chart).items():
+            files[f"figures/{chart.key}.{kind}"] = content
+    for name, rows in {**parts.tables, "claims": claim_rows(parts.claims)}.items():
+        files[f"tables/{name}.csv"] = csv_bytes(rows)
+    files |= {
+        "experiment.toml": experiment.to_toml().encode(),
+        "claims.json": (
+            json.dumps(json.loads(_claims_json(parts)), indent=1, ensure_ascii=False) + "\n"
+        ).encode(),
+        # The page last: where it is, the rest is too.
+        "index.html": page_bytes(page, script, parts.sections),
+    }
+    write_tables(where, tables)
+    _rebuild(target, files, earlier)
+    return target / "index.html"
+
+
+class _Parts(NamedTuple):
+    """What the reports of two families of problems do not share; `tables` are rows by the file's name.
+
+    `reading` says what matches the paper, what does not and why, where a report does.
+    """
+
+    claims: list[Claim]
+    charts: list[Chart]
+    tables: dict[str, list[dict[str, Any]]]
+    sections: Sections
+    assumptions: Sequence[AssumptionReport] = ()
+    reading: Sequence[str] = ()
+
+
+def _tabular_parts(experiment: Experiment, measured: Measured) -> _Parts:
+    from chary.report.charts_of import charts_of
+    from chary.report.claims import Facts, answer_claims
+    from chary.report.page import SECTIONS
+    from chary.report.tables import difference_rows, summary_rows
+    from chary.runner.spec import Conditions
+
+    assert isinstance(experiment.conditions, Conditions)
     mdp = experiment.plan()[0].spec.make()[0]
     assumptions = _assumptions(mdp, experiment)
     facts = Facts(
@@ -81,41 +135,37 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         diameter_says=assumptions[0].diameter.describe(),
         questions={study.name: study.question for study in experiment.studies},
     )
-    claims = answer_claims(measured, facts)
-    charts = charts_of(experiment, measured)
-    differences = difference_rows(measured)
-    page = Page(
-        experiment=experiment,
-        command=str(folder.description().get("command", "")),
-        states=tuple(states),
-        measured=measured,
-        claims=tuple(claims),
-        charts=tuple(charts),
-        differences=tuple(differences),
-        assumptions=tuple(assumptions),
-    )
-    files: dict[str, bytes] = {}
-    for chart in charts:
-        for kind, content in draw_files(chart).items():
-            files[f"figures/{chart.key}.{kind}"] = content
-    files |= {
-        "tables/summary.csv": csv_bytes(summary_rows(measured)),
-        "tables/claims.csv": csv_bytes(claim_rows(claims)),
-        "tables/differences.csv": csv_bytes(differences),
-        "experiment.toml": experiment.to_toml().encode(),
-        "claims.json": (
-            json.dumps(json.loads(_claims_json(claims)), indent=1, ensure_ascii=False) + "\n"
-        ).encode(),
-        # The page last: where it is, the rest is too.
-        "index.html": page_bytes(page, script),
+    tables = {"summary": summary_rows(measured), "differences": difference_rows(measured)}
+    claims, charts = answer_claims(measured, facts), charts_of(experiment, measured)
+    return _Parts(claims, charts, tables, SECTIONS, assumptions)
+
+
+def _deep_parts(experiment: Experiment, measured: Measured) -> _Parts:
+    from chary.report.claims.hiv import hiv_claims
+    from chary.report.deep.charts import deep_charts
+    from chary.report.deep.page import DEEP_SECTIONS, reading
+    from chary.report.deep.tables import difference_rows, summary_rows, table_1_rows
+    from chary.runner.spec import DeepConditions
+
+    assert isinstance(experiment.conditions, DeepConditions)
+    claims = hiv_claims(measured)
+    tables = {
+        "summary": summary_rows(measured),
+        "differences": difference_rows(measured),
+        "table-1": table_1_rows(measured),
     }
-    write_tables(where, tables)
-    _rebuild(target, files, earlier)
-    return target / "index.html"
+    return _Parts(
+        claims,
+        deep_charts(experiment, measured),
+        tables,
+        DEEP_SECTIONS,
+        reading=reading(experiment.conditions, measured, claims),
+    )
 
 
-def _claims_json(claims: list[Any]) -> str:
-    return as_json({"claims": [claim.to_json() for claim in claims]})
+def _claims_json(parts: _Parts) -> str:
+    told = {"claims": [claim.to_json() for claim in parts.claims]}
+    return as_json({**told, "reading": list(parts.reading)} if parts.reading else told)
 
 
 def _assumptions(mdp: FiniteMDP, experiment: Experiment) -> list[AssumptionReport]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,35 +12,16 @@ from numpy.typing import NDArray
 from chary.charts import Chart, Panel, Series
 from chary.figures import PALETTE
 from chary.report.claims import say, say_rate
+from chary.report.lines import Lines, kind_of, looks_of, none_of, panel_of, plain, reined
 from chary.report.measured import Measured, Place
 from chary.results import ratio_band
-from chary.runner.spec import MAIN, Experiment
+from chary.runner.spec import MAIN, Conditions, Experiment
 from chary.statistics import clopper_pearson
 
-__all__ = ["Look", "charts_of", "looks_of"]
+__all__ = ["charts_of"]
 
 Floats = NDArray[np.float64]
 
-# What an algorithm looks like in every chart; the second of a role takes the second look. Those that often
-# play alike differ in their dashes, so that the one below shows through.
-LOOKS: dict[str, tuple[tuple[str, str], ...]] = {
-    "unconstrained": (("vermillion", "solid"), ("vermillion", "dash")),
-    "conservative": (("orange", "dash"), ("orange", "dashdot")),
-    "mixture": (("purple", "solid"), ("purple", "dot"), ("purple", "dash")),
-    "baseline": (("grey", "dot"), ("grey", "dashdot")),
-    "paper": (("green", "solid"), ("green", "dash"), ("green", "dot")),
-    "ours": (
-        ("light blue", "solid"),
-        ("dark blue", "dash"),
-        ("blue", "solid"),
-        ("light blue", "dashdot"),
-        ("dark blue", "dot"),
-        ("blue", "dash"),
-    ),
-    "naive": (("orange", "dot"), ("vermillion", "dot")),
-    "": (("grey", "solid"), ("grey", "dashdot"), ("purple", "dashdot"), ("green", "dashdot")),
-}
-GUIDE = "#8A8F98"
 PARTS = {
     "chain_exhausted": ("budget exhausted (N_m¹)", PALETTE["vermillion"]),
     "chain_long": ("advanced by H/4 or more (N_m²)", PALETTE["blue"]),
@@ -64,39 +44,14 @@ MOST_BUDGETS = 4
 SETTLED = 0.05
 # How far above the largest mean ratio its panel reaches; bands of few seeds reach anywhere.
 HEADROOM = 1.4
-SPARSE = 30
-# Intervals of two or three seeds reach anywhere: an axis ends at this many times the largest mean, and a
-# logarithmic one a power of ten from it.
-REACH, DECADE = 2.0, 10.0
 # Charts whose intervals are no means over seeds.
 UNREINED = ("coverage", "runtime", "ratio")
 
 
-class Look(NamedTuple):
-    """The colour and dash of an algorithm."""
-
-    colour: str
-    dash: str
-
-
-def looks_of(experiment: Experiment) -> dict[str, Look]:
-    """Return the look of every algorithm, by its label, the same in all charts."""
-    looks: dict[str, Look] = {}
-    taken: dict[str, int] = {}
-    studies = [study.algorithms for study in experiment.studies]
-    for algorithm in (each for several in (experiment.algorithms, *studies) for each in several):
-        if algorithm.label not in looks:
-            role = "ours" if algorithm.role == "chosen" else algorithm.role
-            choices = LOOKS[role]
-            colour, dash = choices[taken.get(role, 0) % len(choices)]
-            taken[role] = taken.get(role, 0) + 1
-            looks[algorithm.label] = Look(PALETTE[colour], dash)
-    return looks
-
-
 def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     """Return all charts that the sweep has data for, in the order of the report."""
-    maker = _Maker(measured, looks_of(experiment), experiment.conditions.delta)
+    assert isinstance(experiment.conditions, Conditions)
+    maker = _Maker(Lines(measured, looks_of(experiment)), experiment.conditions.delta)
     charts = [
         maker.regret(),
         maker.violations(),
@@ -112,21 +67,19 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     ]
     for study in experiment.studies:
         charts += maker.study(study.name, study.question.rstrip("."))
-    charts.append(maker.runtime())
+    charts.append(maker.lines.runtime())
     drawn = [chart for chart in charts if chart is not None and any(panel.series for panel in chart.panels)]
-    return [chart if chart.key in UNREINED else _reined(chart) for chart in drawn]
+    return [chart if chart.key in UNREINED else reined(chart) for chart in drawn]
 
 
 class _Maker:
-    """The charts of one sweep."""
+    """The charts of one sweep; `delta` is what its bounds promise."""
 
-    def __init__(self, measured: Measured, looks: dict[str, Look], delta: float) -> None:
-        self.measured = measured
-        self.looks = looks
-        self.delta = delta
+    def __init__(self, lines: Lines, delta: float) -> None:
+        self.lines, self.measured, self.delta = lines, lines.measured, delta
 
     def regret(self) -> Chart | None:
-        return self._over_time(
+        return self.lines.over_time(
             "regret",
             "Cumulative regret",
             "Regret against the optimal policy, summed over episodes: mean over seeds with its 95 % "
@@ -137,7 +90,7 @@ class _Maker:
         )
 
     def violations(self) -> Chart | None:
-        return self._over_time(
+        return self.lines.over_time(
             "violations",
             "Cumulative violations of the budget",
             "Episodes whose true deficit z* exceeded the panel's budget η, summed over episodes: mean over "
@@ -160,7 +113,7 @@ class _Maker:
             regrets = [self.measured.mean(place, "regret") for place in here]
             rates = [self.measured.rate(place) for place in here]
             series.append(
-                self._series(
+                self.lines.line_of(
                     algorithm,
                     [1000 * rate.rate for rate in rates],
                     [each.value for each in regrets],
@@ -196,16 +149,18 @@ class _Maker:
 
     def deficit(self) -> Chart | None:
         budgets = self.measured.budgets()
-        keepers = self._algorithms_with("deficit_max")
+        keepers = self.lines.algorithms_with("deficit_max")
         if not budgets:
             return None
-        line = self._guide("the budget itself", budgets, budgets)
-        spent = [self._against(algorithm, budgets, "deficit_mean") for algorithm in keepers]
+        line = self.lines.guide("the budget itself", budgets, budgets)
+        spent = [self.lines.against(algorithm, budgets, "deficit_mean") for algorithm in keepers]
         worst = []
         for algorithm in self.measured.algorithms():
-            places = self._places(algorithm, budgets)
+            places = self.lines.places(algorithm, budgets)
             values = [float(self.measured.column(place, "true_deficit_max").max()) for place in places]
-            worst.append(self._series(algorithm, [place.budget for place in places], values, kind="path"))
+            worst.append(
+                self.lines.line_of(algorithm, [place.budget for place in places], values, kind="path")
+            )
         return Chart(
             key="deficit",
             title="Deficit spent per episode, against the budget",
@@ -229,8 +184,8 @@ class _Maker:
         )
 
     def deficit_over_time(self) -> Chart | None:
-        keepers = self._algorithms_with("deficit_max")
-        chart = self._over_time(
+        keepers = self.lines.algorithms_with("deficit_max")
+        chart = self.lines.over_time(
             "deficit-over-time",
             "Deficit booked per episode, over time",
             "What the ledger booked, mean over the episodes since the last point and over seeds, with its 95 "
@@ -245,31 +200,31 @@ class _Maker:
         panels = []
         for panel, budget in zip(chart.panels, self.measured.budgets(), strict=True):
             ends = [panel.series[0].x[0], panel.series[0].x[-1]] if panel.series else [1.0, 2.0]
-            guide = self._guide("the budget itself", ends, [budget, budget])
+            guide = self.lines.guide("the budget itself", ends, [budget, budget])
             panels.append(replace(panel, series=(guide, *panel.series)))
         return replace(chart, panels=tuple(panels))
 
     def exploring(self) -> Chart | None:
-        return self._over_time(
+        return self.lines.over_time(
             "exploring",
             "Exploring steps per episode",
             "Steps of an episode that an explorer chose, mean since the last point and over seeds, with its "
             "95 % band. UCBVI explores in every step.",
             "exploring_steps",
             "exploring steps an episode",
-            algorithms=self._algorithms_with("exploring_steps"),
+            algorithms=self.lines.algorithms_with("exploring_steps"),
             share_y=True,
         )
 
     def chain_lengths(self) -> Chart | None:
-        return self._over_time(
+        return self.lines.over_time(
             "chain-lengths",
             "Episodes per chain, N_m",
             "How many episodes a chain (meta-episode) took, by the episode in which it began. Chains that "
             "were never finished have no length and are missing, which favours short ones near the end.",
             "chain_episodes",
             "N_m, mean",
-            algorithms=self._algorithms_with("chains_finished"),
+            algorithms=self.lines.algorithms_with("chains_finished"),
             y_log=True,
         )
 
@@ -287,13 +242,13 @@ class _Maker:
                     series.append(
                         Series(
                             label=label,
-                            x=_plain(episodes),
-                            y=_plain(band.mean),
+                            x=plain(episodes),
+                            y=plain(band.mean),
                             colour=colour,
-                            kind=_kind(band.mean),
+                            kind=kind_of(band.mean),
                         )
                     )
-            panels.append(_panel(f"η = {budget:g}", "episode in which the chain began", "episodes", series))
+            panels.append(panel_of(f"η = {budget:g}", "episode in which the chain began", "episodes", series))
         return Chart(
             key="chain-parts",
             title=f"What the episodes of a chain went into: {papers[0]}",
@@ -328,11 +283,13 @@ class _Maker:
                 if not settled.any():
                     continue
                 band = ratio_band(ours.values[mine][:, settled], theirs.values[their][:, settled])
-                series.append(self._series(algorithm, ours.episodes[settled], band.mean, band.low, band.high))
+                series.append(
+                    self.lines.line_of(algorithm, ours.episodes[settled], band.mean, band.low, band.high)
+                )
             if series:
                 ends = [series[0].x[0], series[0].x[-1]]
-                series.insert(0, self._guide(f"as {free[0]}", ends, [1.0, 1.0]))
-            panel = _panel(f"η = {budget:g}", "episode", f"regret / {free[0]}'s", series)
+                series.insert(0, self.lines.guide(f"as {free[0]}", ends, [1.0, 1.0]))
+            panel = panel_of(f"η = {budget:g}", "episode", f"regret / {free[0]}'s", series)
             panels.append(replace(panel, y_top=HEADROOM * max((max(one.y) for one in series), default=1.0)))
         return Chart(
             key="ratio",
@@ -347,14 +304,16 @@ class _Maker:
         if len(budgets) < 2:
             return None
         series = [
-            self._against(algorithm, budgets, "regret")
+            self.lines.against(algorithm, budgets, "regret")
             for algorithm in self.measured.algorithms(roles=("paper", "ours", "chosen", "unconstrained"))
         ]
         papers = self.measured.algorithms(roles=("paper",))
-        if papers and len(places := self._places(papers[0], budgets)) >= 2:
+        if papers and len(places := self.lines.places(papers[0], budgets)) >= 2:
             start = self.measured.mean(places[0], "regret").value
             reach = [place.budget for place in places]
-            guide = self._guide("proportional to 1/η", reach, [start * reach[0] / budget for budget in reach])
+            guide = self.lines.guide(
+                "proportional to 1/η", reach, [start * reach[0] / budget for budget in reach]
+            )
             series.insert(0, guide)
         panel = Panel(
             title="Both axes logarithmic",
@@ -377,7 +336,8 @@ class _Maker:
             algorithm
             for algorithm in self.measured.algorithms()
             if any(
-                len(self.measured.known(place, "charge_failures")) for place in self._places(algorithm, None)
+                len(self.measured.known(place, "charge_failures"))
+                for place in self.lines.places(algorithm, None)
             )
         ]
         shares, counts = [], []
@@ -386,10 +346,10 @@ class _Maker:
             often: list[float] = []
             for algorithm in labels:
                 failures = np.concatenate(
-                    [self.measured.known(place, column) for place in self._places(algorithm, None)]
+                    [self.measured.known(place, column) for place in self.lines.places(algorithm, None)]
                 )
                 played = np.concatenate(
-                    [self.measured.column(place, "episodes") for place in self._places(algorithm, None)]
+                    [self.measured.column(place, "episodes") for place in self.lines.places(algorithm, None)]
                 )
                 failed = int(np.count_nonzero(failures))
                 low, high = clopper_pearson(failed, max(len(failures), 1))
@@ -403,7 +363,7 @@ class _Maker:
             counts.append(Series(label=name, x=x, y=tuple(often), colour=colour, kind="bars"))
         if not labels:
             return None
-        promised = self._guide(
+        promised = self.lines.guide(
             f"δ = {self.delta:g}, what is promised", [-0.5, len(labels) - 0.5], [self.delta] * 2
         )
         return Chart(
@@ -427,43 +387,6 @@ class _Maker:
                     x_label="",
                     y_label="per 1,000 episodes",
                     series=tuple(counts),
-                    categories=tuple(labels),
-                ),
-            ),
-        )
-
-    def runtime(self) -> Chart | None:
-        study = self.measured.studies()[0]
-        variant = self.measured.variants(study)[0]
-        labels = self.measured.algorithms(study, variant)
-        series = []
-        for i, algorithm in enumerate(labels):
-            places = [place for place in self.measured.places if place[0::2] == (algorithm, study)]
-            seconds = np.concatenate([self.measured.known(place, "seconds") for place in places])
-            if len(seconds):
-                series.append(
-                    Series(
-                        label=algorithm,
-                        x=(float(i),),
-                        y=(float(np.median(seconds)),),
-                        low=(float(seconds.min()),),
-                        high=(float(seconds.max()),),
-                        colour=self.looks[algorithm].colour,
-                        kind="points",
-                    )
-                )
-        return Chart(
-            key="runtime",
-            title="Runtime of a run",
-            caption="Wall clock, median over runs; bars reach from the fastest to the slowest. Runs may have "
-            "shared a machine.",
-            panels=(
-                Panel(
-                    title="Wall clock, logarithmic",
-                    x_label="",
-                    y_label="seconds a run",
-                    series=tuple(series),
-                    y_log=True,
                     categories=tuple(labels),
                 ),
             ),
@@ -502,7 +425,7 @@ class _Maker:
                     ]
                     estimates = [self.measured.mean(place, column) for place in places]
                     series.append(
-                        self._series(
+                        self.lines.line_of(
                             algorithm,
                             [self._scale(name, place.variant) for place in places],
                             [factor * each.value for each in estimates],
@@ -586,14 +509,14 @@ class _Maker:
         for column, label in measures:
             for variant, budget in wanted:
                 algorithms = self.measured.algorithms(name, variant)
-                series = self._bands(
+                series = self.lines.bands(
                     [Place(algorithm, budget, name, variant) for algorithm in algorithms], column
                 )
                 title = f"{variant}, η = {budget:g}" if len(variants) > 1 else f"η = {budget:g}"
                 if len(wanted) == 1:
                     title = f"{label[0].upper()}{label[1:]}, η = {budget:g}"
-                title += _none_of(column, series)
-                sets[column].append(_panel(title, "episode", label, series))
+                title += none_of(column, series)
+                sets[column].append(panel_of(title, "episode", label, series))
         what = f"{variants[0]}: " if len(variants) == 1 else ""
         shown = question or name
         caption = "Mean over seeds with its 95 % bootstrap band."
@@ -617,106 +540,6 @@ class _Maker:
             for column, label in measures
         ]
 
-    def _over_time(
-        self,
-        key: str,
-        title: str,
-        caption: str,
-        column: str,
-        y_label: str,
-        *,
-        algorithms: Iterable[str] | None = None,
-        share_y: bool = False,
-        y_log: bool = False,
-    ) -> Chart | None:
-        """Return a panel a budget, each with one line an algorithm."""
-        labels = self.measured.algorithms() if algorithms is None else list(algorithms)
-        if not labels:
-            return None
-        panels = []
-        for budget in self.measured.budgets():
-            series = self._bands([Place(label, budget) for label in labels], column)
-            name = f"η = {budget:g}{_none_of(column, series)}"
-            panels.append(_panel(name, "episode", y_label, series, y_log=y_log))
-        return Chart(key=key, title=title, caption=caption, panels=tuple(panels), share_y=share_y)
-
-    def _bands(self, places: Sequence[Place], column: str) -> list[Series]:
-        series = []
-        for place in places:
-            if self.measured.has(place):
-                episodes, band = self.measured.band(place, column)
-                if np.isfinite(band.mean).any():
-                    series.append(
-                        self._series(
-                            place.algorithm,
-                            episodes,
-                            band.mean,
-                            band.low,
-                            band.high,
-                            kind=_kind(band.mean),
-                        )
-                    )
-        return series
-
-    def _against(self, algorithm: str, budgets: Sequence[float], column: str) -> Series:
-        places = self._places(algorithm, budgets)
-        estimates = [self.measured.mean(place, column) for place in places]
-        return self._series(
-            algorithm,
-            [place.budget for place in places],
-            [each.value for each in estimates],
-            [each.low for each in estimates],
-            [each.high for each in estimates],
-            kind="path",
-        )
-
-    def _places(self, algorithm: str, budgets: Sequence[float] | None) -> list[Place]:
-        """Return the main places of an algorithm; without budgets, one a set of runs."""
-        wanted = self.measured.budgets() if budgets is None else budgets
-        places = [place for budget in wanted if self.measured.has(place := Place(algorithm, budget))]
-        if budgets is None:
-            unique = {self.measured.runs(place): place for place in reversed(places)}
-            return list(reversed(unique.values()))
-        return places
-
-    def _algorithms_with(self, column: str) -> list[str]:
-        return [
-            algorithm
-            for algorithm in self.measured.algorithms()
-            if any(self.measured.column(place, column).any() for place in self._places(algorithm, None))
-        ]
-
-    def _series(
-        self,
-        algorithm: str,
-        x: Sequence[float] | Floats,
-        y: Sequence[float] | Floats,
-        low: Sequence[float] | Floats = (),
-        high: Sequence[float] | Floats = (),
-        *,
-        kind: str = "line",
-        notes: tuple[str, ...] = (),
-    ) -> Series:
-        look = self.looks[algorithm]
-        return Series(
-            label=algorithm,
-            x=_plain(x),
-            y=_plain(y),
-            low=_plain(low),
-            high=_plain(high),
-            colour=look.colour,
-            dash=look.dash,
-            kind=kind,
-            notes=notes,
-        )
-
-    def _guide(self, label: str, x: Sequence[float], y: Sequence[float]) -> Series:
-        return Series(label=label, x=tuple(x), y=tuple(y), colour=GUIDE, dash="dot")
-
-
-def _panel(title: str, x_label: str, y_label: str, series: Sequence[Series], *, y_log: bool = False) -> Panel:
-    return Panel(title=title, x_label=x_label, y_label=y_label, series=tuple(series), y_log=y_log)
-
 
 def _shown(budgets: Sequence[float]) -> tuple[list[float], str]:
     """Return the budgets that a study's chart has room for, and what is said of the others.
@@ -730,54 +553,6 @@ def _shown(budgets: Sequence[float]) -> tuple[list[float], str]:
     if len(budgets) <= MOST_BUDGETS:
         return list(budgets), ""
     return [budgets[0], budgets[-1]], f"Of {len(budgets)} budgets, the smallest and the largest are shown. "
-
-
-def _reined(chart: Chart) -> Chart:
-    """Return the chart with axes that show its means, where intervals would make them small."""
-    panels = [_decade(panel) if panel.y_log else panel for panel in chart.panels]
-    heights = [
-        max((y for one in panel.series for y in one.y if np.isfinite(y)), default=0.0) for panel in panels
-    ]
-    if chart.share_y:
-        heights = [max(heights)] * len(panels)
-    for i, (panel, height) in enumerate(zip(panels, heights, strict=True)):
-        reach = max((end for one in panel.series for end in one.high if np.isfinite(end)), default=0.0)
-        if not panel.y_log and height > 0 and panel.y_top is None and reach > REACH * height:
-            panels[i] = replace(panel, y_top=REACH * height)
-    if tuple(panels) == chart.panels:
-        return chart
-    if chart.share_y:
-        panels = [replace(panel, y_top=REACH * heights[0]) for panel in panels]
-    cut = "Intervals that reach far beyond the means are cut at the edge."
-    return replace(chart, panels=tuple(panels), caption=f"{chart.caption} {cut}")
-
-
-def _decade(panel: Panel) -> Panel:
-    def cut(one: Series) -> Series:
-        low, high = np.array(one.low), np.array(one.high)
-        y = np.array(one.y)
-        if not len(low) or not (np.any(low < y / DECADE) or np.any(high > y * DECADE)):
-            return one
-        return replace(
-            one, low=_plain(np.maximum(low, y / DECADE)), high=_plain(np.minimum(high, y * DECADE))
-        )
-
-    return replace(panel, series=tuple(cut(one) for one in panel.series))
-
-
-def _none_of(column: str, series: Sequence[Series]) -> str:
-    """Return what is added to a title where lines of violations would lie on the axis, unseen."""
-    empty = column == "violations" and not any(value > 0 for one in series for value in one.y)
-    return ": no violations" if empty else ""
-
-
-def _kind(values: Floats) -> str:
-    """Return how to draw a line: with points where there are so few that some may stand alone."""
-    return "path" if np.count_nonzero(np.isfinite(values)) < min(SPARSE, len(values)) else "line"
-
-
-def _plain(values: Sequence[float] | Floats) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)
 
 
 def _slug(text: str) -> str:

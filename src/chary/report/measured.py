@@ -31,7 +31,27 @@ Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 # What may be negative; of everything else an interval that reaches below 0 is cut there.
-SIGNED = ("signed_deficit_mean", "mean_return")
+SIGNED = (
+    "signed_deficit_mean",
+    "mean_return",
+    "max_return",
+    "early_return",
+    "late_return",
+    "max_standardised",
+    "mean_standardised",
+    "true_deficit",
+    "true_loss_mean",
+    "baseline_first",
+    "baseline_last",
+    "return",
+    "return_standardised",
+    "best_return",
+    "baseline_value",
+)
+
+
+# What is a share of a whole: no interval reaches beyond 1.
+SHARES = ("coverage", "booked_coverage", "held_out_coverage", "favourite_share")
 
 
 class Place(NamedTuple):
@@ -60,6 +80,8 @@ class Measured:
         self._runs = _by_place(tables.runs)
         self._curves = _by_place(tables.curves)
         self._found: dict[tuple[str, Place, Any], Any] = {}
+        # Of deep runs only some episodes were compared with the truth.
+        self.judged = "audited" if "audited" in tables.runs.columns else "episodes"
 
     @property
     def places(self) -> list[Place]:
@@ -155,11 +177,15 @@ class Measured:
         return self._kept(("band", place, name), read)
 
     def mean(self, place: Place, name: str) -> Estimate:
-        """Return the mean of a column over seeds with its interval."""
+        """Return the mean of a column over seeds with its interval; seeds without a value are left out."""
 
         def read() -> Estimate:
-            value, low, high = bootstrap_mean(self.column(place, name))
-            return Estimate(value, float(np.maximum(low, _floor(name))), high)
+            known = self.known(place, name)
+            if not len(known):
+                return UNKNOWN
+            value, low, high = bootstrap_mean(known)
+            top = 1.0 if name in SHARES else np.inf
+            return Estimate(value, float(np.maximum(low, _floor(name))), float(np.minimum(high, top)))
 
         return self._kept(("mean", place, name), read)
 
@@ -167,7 +193,7 @@ class Measured:
         """Return how often the budget was broken."""
         return self._kept(
             ("rate", place, ""),
-            lambda: violation_rate(self.column(place, "violations"), self.column(place, "episodes")),
+            lambda: violation_rate(self.column(place, "violations"), self.column(place, self.judged)),
         )
 
     def exponent(self, place: Place, *, start: float = 0.5, stop: float = 1.0) -> Estimate:

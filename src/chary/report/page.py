@@ -5,24 +5,39 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
 import chary
 from chary.assumptions import AssumptionReport
 from chary.charts import Chart, Series, plotly_figure, thinned
 from chary.errors import InvalidSetting
-from chary.report.charts_of import looks_of
 from chary.report.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts, same_results, say
+from chary.report.lines import looks_of
 from chary.report.measured import Measured, Place
 from chary.report.tables import Table, difference_table, key_table, summary_table
 from chary.runner.folder import RunState
-from chary.runner.spec import MAIN, Experiment
+from chary.runner.spec import MAIN, Conditions, Experiment
 from chary.statistics import binomial_report
 
-__all__ = ["PAGE_LIMIT", "Page", "page_bytes", "plotly_script"]
+__all__ = [
+    "PAGE_LIMIT",
+    "SECTIONS",
+    "Page",
+    "Sections",
+    "claims_section",
+    "figures_section",
+    "incomplete",
+    "page_bytes",
+    "plotly_script",
+    "provenance_section",
+    "ranged",
+    "runtime_section",
+    "safe",
+    "table_html",
+]
 
 # Bytes of the whole page; curves are thinned until it fits.
 PAGE_LIMIT = 6_000_000
@@ -40,18 +55,6 @@ CATCH = (
 DASH_STROKES = {"solid": "", "dash": "6 3", "dot": "2 3", "dashdot": "6 3 2 3"}
 SHOWN_RUNS = 40
 
-SECTIONS = (
-    ("summary", "Summary"),
-    ("claims", "Claims"),
-    ("figures", "Figures"),
-    ("tables", "Tables"),
-    ("differences", "Paired differences"),
-    ("assumptions", "Assumptions"),
-    ("coverage", "Coverage"),
-    ("runtime", "Runtime"),
-    ("provenance", "Provenance"),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -64,8 +67,8 @@ class Page:
         measured: The finished ones.
         claims: The paper's claims with their answers.
         charts: The figures.
-        differences: Rows of `difference_rows`.
-        assumptions: The paper's assumptions, checked at each budget.
+        differences: Rows of paired differences.
+        assumptions: The paper's assumptions, checked at each budget, where there is a table to check.
     """
 
     experiment: Experiment
@@ -75,7 +78,10 @@ class Page:
     claims: tuple[Claim, ...]
     charts: tuple[Chart, ...]
     differences: tuple[Mapping[str, Any], ...]
-    assumptions: tuple[AssumptionReport, ...]
+    assumptions: tuple[AssumptionReport, ...] = ()
+
+
+Sections: TypeAlias = dict[str, tuple[str, Callable[[Page], str]]]
 
 
 def plotly_script() -> str:
@@ -96,14 +102,19 @@ def plotly_script() -> str:
     return script.replace("</script", "<\\/script")
 
 
-def page_bytes(page: Page, script: str) -> bytes:
+def page_bytes(page: Page, script: str, sections: Sections) -> bytes:
     """Return the page with plotly.js inside; figures have fewer points where it would be too large.
+
+    Args:
+        page: What it shows.
+        script: What `plotly_script` returned.
+        sections: Its parts in their order.
 
     Raises:
         InvalidSetting: if it stays above 6 MB with the fewest points.
     """
     for points in THINNER:
-        content = _document(page, script, points).encode()
+        content = _document(page, script, sections, points).encode()
         if len(content) <= PAGE_LIMIT:
             return content
     raise InvalidSetting(
@@ -112,12 +123,13 @@ def page_bytes(page: Page, script: str) -> bytes:
     )
 
 
-def _document(page: Page, script: str, points: int) -> str:
+def _document(page: Page, script: str, sections: Sections, points: int) -> str:
     title = page.experiment.title or page.experiment.name
     body = "\n".join(
-        f'<section id="{key}">\n<h2>{name}</h2>\n{_BUILDERS[key](page)}\n</section>' for key, name in SECTIONS
+        f'<section id="{key}">\n<h2>{name}</h2>\n{fill(page)}\n</section>'
+        for key, (name, fill) in sections.items()
     )
-    links = "".join(f'<a href="#{key}">{name}</a>' for key, name in SECTIONS)
+    links = "".join(f'<a href="#{key}">{name}</a>' for key, (name, _) in sections.items())
     own = resources.files("chary.report")
     style = own.joinpath("page.css").read_text(encoding="utf-8")
     code = own.joinpath("page.js").read_text(encoding="utf-8")
@@ -127,8 +139,8 @@ def _document(page: Page, script: str, points: int) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="generator" content="chary {_safe(chary.__version__)}">
-<title>{_safe(title)}</title>
+<meta name="generator" content="chary {safe(chary.__version__)}">
+<title>{safe(title)}</title>
 <link rel="icon" href="data:,">
 <style>
 {style}</style>
@@ -136,8 +148,8 @@ def _document(page: Page, script: str, points: int) -> str:
 </head>
 <body>
 <header>
-<h1>{_safe(title)}</h1>
-<p class="lead">Experiment “{_safe(page.experiment.name)}”, reported by chary {_safe(chary.__version__)}</p>
+<h1>{safe(title)}</h1>
+<p class="lead">Experiment “{safe(page.experiment.name)}”, reported by chary {safe(chary.__version__)}</p>
 <nav aria-label="Sections">{links}</nav>
 </header>
 <main>
@@ -169,15 +181,16 @@ def _charts_json(charts: Sequence[Chart], points: int) -> str:
 
 def _summary(page: Page) -> str:
     conditions, measured = page.experiment.conditions, page.measured
+    assert isinstance(conditions, Conditions)
     done = sum(state.state == "done" for state in page.states)
-    seeds = _ranged(conditions.first_seed, conditions.first_seed + conditions.seeds - 1)
+    seeds = ranged(conditions.first_seed, conditions.first_seed + conditions.seeds - 1)
     etas = ", ".join(f"{eta:g}" for eta in conditions.etas)
     labels = measured.algorithms() or {place.algorithm for place in measured.places}
     lines = [
         f"<b>{done:,} of {len(page.states):,} runs</b> are finished: {len(labels)} algorithms on problem "
-        f"“{_safe(conditions.problem)}” at budgets η = {etas}, seeds {seeds}, {conditions.episodes:,} "
-        f"episodes each after {conditions.warmup:,} random ones. Bounds: {_safe(conditions.bonus)} at scale "
-        f"{conditions.bonus_scale:.3g}, rewards {_safe(conditions.reward)}, δ = {conditions.delta:g}.",
+        f"“{safe(conditions.problem)}” at budgets η = {etas}, seeds {seeds}, {conditions.episodes:,} "
+        f"episodes each after {conditions.warmup:,} random ones. Bounds: {safe(conditions.bonus)} at scale "
+        f"{conditions.bonus_scale:.3g}, rewards {safe(conditions.reward)}, δ = {conditions.delta:g}.",
     ]
     told = _told_of_smallest(measured)
     if told:
@@ -186,18 +199,18 @@ def _summary(page: Page) -> str:
     if target is not None:
         lines.append(
             "At most one violation in 1,000 episodes <i>and</i> less regret than UCBVI, by settings that "
-            f"were chosen on other seeds: <b>{target.verdict}</b>. {_safe(target.answer)}"
+            f"were chosen on other seeds: <b>{target.verdict}</b>. {safe(target.answer)}"
         )
-    lines += [_safe(told) for label in measured.algorithms() if (told := same_results(measured, label))]
+    lines += [safe(told) for label in measured.algorithms() if (told := same_results(measured, label))]
     colours = {label: look.colour for label, look in looks_of(page.experiment).items()}
-    numbers = _table(key_table(measured), colours=colours) if measured.budgets() else ""
+    numbers = table_html(key_table(measured), colours=colours) if measured.budgets() else ""
     counts = "".join(
         f'<span class="verdict {_class(verdict)}">{count} {verdict}</span>'
         for verdict, count in count_verdicts(page.claims).items()
     )
     return (
         f'<div class="card"><ul>{"".join(f"<li>{line}</li>" for line in lines)}</ul>'
-        f'<div class="counts">{counts}</div></div>\n{_incomplete(page)}\n{numbers}'
+        f'<div class="counts">{counts}</div></div>\n{incomplete(page)}\n{numbers}'
     )
 
 
@@ -215,16 +228,16 @@ def _told_of_smallest(measured: Measured) -> str:
     regrets = [say(measured.mean(place, "regret")._replace(low=math.nan)) for place in places]
     rates = [measured.rate(place).rate for place in places]
     if not any(rates):
-        told = (f"{_safe(place.algorithm)} {regret}" for place, regret in zip(places, regrets, strict=True))
+        told = (f"{safe(place.algorithm)} {regret}" for place, regret in zip(places, regrets, strict=True))
         return f"Nobody broke even the smallest budget, <b>η = {budgets[0]:g}</b>. Regret: {', '.join(told)}."
     told = (
-        f"{_safe(place.algorithm)} in {100 * rate:.2g} % of episodes (regret {regret})"
+        f"{safe(place.algorithm)} in {100 * rate:.2g} % of episodes (regret {regret})"
         for place, rate, regret in zip(places, rates, regrets, strict=True)
     )
     return f"The smallest budget, <b>η = {budgets[0]:g}</b>, was broken by {', '.join(told)}."
 
 
-def _incomplete(page: Page) -> str:
+def incomplete(page: Page) -> str:
     """Return what is not finished, run by run, or nothing."""
     left = [state for state in page.states if state.state != "done"]
     if not left:
@@ -238,7 +251,7 @@ def _incomplete(page: Page) -> str:
         reason = state.reason.strip().splitlines()[-1] if state.reason.strip() else ""
         rows.append((state.id, state.state, study, each.algorithm, eta, str(each.seed), reason))
     more = f"<p class='note'>… and {len(left) - SHOWN_RUNS:,} more.</p>" if len(left) > SHOWN_RUNS else ""
-    table = _table(Table(("run", "state", "study", "algorithm", "η", "seed", "why"), tuple(rows)))
+    table = table_html(Table(("run", "state", "study", "algorithm", "η", "seed", "why"), tuple(rows)))
     kinds = ", ".join(
         f"{sum(each.state == kind for each in left):,} {kind}"
         for kind in dict.fromkeys(e.state for e in left)
@@ -249,21 +262,22 @@ def _incomplete(page: Page) -> str:
     )
 
 
-def _claims(page: Page) -> str:
+def claims_section(page: Page) -> str:
+    """Return every claim with its verdict, how it was decided and what was found."""
     cards = []
     for claim in page.claims:
         marks = {True: "fits", False: "fails", None: ""}
         findings = "".join(
-            f'<li class="{marks[finding.fits]}">{_safe(finding.words)}</li>' for finding in claim.findings
+            f'<li class="{marks[finding.fits]}">{safe(finding.words)}</li>' for finding in claim.findings
         )
-        note = f"<p>{_safe(claim.note)}</p>" if claim.note else ""
+        note = f"<p>{safe(claim.note)}</p>" if claim.note else ""
         cards.append(
             f'<article class="card claim" id="claim-{claim.key}"><div>'
             f'<span class="verdict {_class(claim.verdict)}">{claim.verdict}</span> '
-            f'<span class="source">{claim.key} · {_safe(claim.source)}</span>'
-            f"<h3>{_safe(claim.statement)}</h3>"
+            f'<span class="source">{claim.key} · {safe(claim.source)}</span>'
+            f"<h3>{safe(claim.statement)}</h3>"
             f"<details><summary>How this was decided</summary>"
-            f'<p class="rule">{_safe(claim.rule)}</p></details>'
+            f'<p class="rule">{safe(claim.rule)}</p></details>'
             f"</div><div><ul>{findings}</ul>{note}</div></article>"
         )
     return (
@@ -276,15 +290,16 @@ def _claims(page: Page) -> str:
     )
 
 
-def _figures(page: Page) -> str:
+def figures_section(page: Page) -> str:
+    """Return the figures' places, legends and captions."""
     parts = []
     for chart in page.charts:
         legend = "".join(_legend_button(series) for series in chart.labels.values())
         parts.append(
-            f'<figure id="figure-{chart.key}"><h3>{_safe(chart.title)}</h3>'
+            f'<figure id="figure-{chart.key}"><h3>{safe(chart.title)}</h3>'
             f'<div class="legend" id="legend-{chart.key}">{legend}</div>'
-            f'<div class="plot" id="plot-{chart.key}" role="img" aria-label="{_safe(chart.title)}"></div>'
-            f"<figcaption>{_safe(chart.caption)} "
+            f'<div class="plot" id="plot-{chart.key}" role="img" aria-label="{safe(chart.title)}"></div>'
+            f"<figcaption>{safe(chart.caption)} "
             f'<a href="figures/{chart.key}.png">PNG</a> · <a href="figures/{chart.key}.pdf">PDF</a>'
             "</figcaption></figure>"
         )
@@ -301,7 +316,7 @@ def _legend_button(series: Series) -> str:
             f"{f' stroke-dasharray={dash!r}' if dash else ''}/>"
         )
     width = 14 if series.kind == "bars" else 26
-    label = _safe(series.label)
+    label = safe(series.label)
     return (
         f'<button type="button" aria-pressed="true" data-label="{label}">'
         f'<svg width="{width}" height="12" aria-hidden="true">{mark}</svg>{label}</button>'
@@ -326,12 +341,12 @@ def _tables(page: Page) -> str:
             for budget in measured.budgets(study, variant):
                 places = [place for place in measured.places if place[1:] == (budget, study, variant)]
                 inner.append(
-                    f"<h3>η = {budget:g}</h3>{_table(summary_table(measured, places), colours=colours)}"
+                    f"<h3>η = {budget:g}</h3>{table_html(summary_table(measured, places), colours=colours)}"
                 )
             if study == MAIN:
                 parts += inner
             else:
-                head = _safe(study if not variant else f"{study}: {variant}")
+                head = safe(study if not variant else f"{study}: {variant}")
                 parts.append(f"<details><summary>Study “{head}”</summary>{''.join(inner)}</details>")
     files = " · ".join(
         f'<a href="tables/{name}.csv">{name}.csv</a>' for name in ("summary", "differences", "claims")
@@ -351,8 +366,8 @@ def _differences(page: Page) -> str:
     parts = [note]
     for study, variant in dict.fromkeys((row["study"], row["variant"]) for row in page.differences):
         rows = [row for row in page.differences if (row["study"], row["variant"]) == (study, variant)]
-        table = _table(difference_table(rows), name=1)
-        head = _safe(f"{study}: {variant}" if variant else study)
+        table = table_html(difference_table(rows), name=1)
+        head = safe(f"{study}: {variant}" if variant else study)
         parts.append(
             table if study == MAIN else f"<details><summary>Study “{head}”</summary>{table}</details>"
         )
@@ -374,7 +389,7 @@ def _assumptions(page: Page) -> str:
                 f"{max(played):.3g}" if played and max(played) > 0 else "none looked at",
             )
         )
-    table = _table(
+    table = table_html(
         Table(
             (
                 "budget η",
@@ -386,7 +401,7 @@ def _assumptions(page: Page) -> str:
             tuple(rows),
         )
     )
-    told = "".join(f"<li>{_safe(line)}</li>" for line in page.assumptions[-1].describe().splitlines())
+    told = "".join(f"<li>{safe(line)}</li>" for line in page.assumptions[-1].describe().splitlines())
     last = page.assumptions[-1].eta
     partly = (
         f"<p class='note'>Checking takes long on this problem: done at {len(rows)} of "
@@ -403,6 +418,7 @@ def _assumptions(page: Page) -> str:
 
 def _coverage(page: Page) -> str:
     measured = page.measured
+    assert isinstance(page.experiment.conditions, Conditions)
     delta = page.experiment.conditions.delta
     rows, unseen = [], []
     for label in measured.algorithms():
@@ -416,7 +432,7 @@ def _coverage(page: Page) -> str:
                 for column in ("value_failures", "bonus_failures", "charge_failures")
             )
             rows.append((label, f"{place.budget:g}", measured.text(place, "standing"), *kinds))
-    table = _table(
+    table = table_html(
         Table(("algorithm", "budget η", "standing", "value bounds", "bonus", "charge"), tuple(rows)), name=0
     )
     others = f" Not compared with the truth: the bounds of {', '.join(unseen)}." if unseen else ""
@@ -425,7 +441,7 @@ def _coverage(page: Page) -> str:
         f"its 95 % Clopper-Pearson interval over runs, set against δ = {delta:g}; and in how many episodes. "
         "Certified bounds fail in at most a share δ of runs. Where they are calibrated, only the charges of "
         "an episode together were asked to cover its deficit, on other problems of the same kind: single "
-        f"bounds may fail.{_safe(others)}</p>{table}"
+        f"bounds may fail.{safe(others)}</p>{table}"
     )
 
 
@@ -448,7 +464,8 @@ def _failed(failures: Sequence[float], delta: float) -> str:
     )
 
 
-def _runtime(page: Page) -> str:
+def runtime_section(page: Page) -> str:
+    """Return how long the runs of each algorithm took."""
     runs = page.measured.tables.runs.unique(subset=["run"], maintain_order=True)
     rows = []
     for label in dict.fromkeys(runs["algorithm"].to_list()):
@@ -466,7 +483,7 @@ def _runtime(page: Page) -> str:
             )
         )
     cpu = sum(value for value in runs["cpu_seconds"].to_list() if value is not None)
-    table = _table(
+    table = table_html(
         Table(("algorithm", "runs", "seconds, mean", "seconds, most", "episodes a second"), tuple(rows)),
         name=0,
     )
@@ -476,7 +493,8 @@ def _runtime(page: Page) -> str:
     )
 
 
-def _provenance(page: Page) -> str:
+def provenance_section(page: Page) -> str:
+    """Return where results came from, and the whole experiment."""
     runs = page.measured.tables.runs.unique(subset=["run"], maintain_order=True)
 
     def told(column: str) -> str:
@@ -495,31 +513,32 @@ def _provenance(page: Page) -> str:
         "finished": f"{finished[0]} to {finished[-1]}" if finished else "unknown",
         "resumed": f"{resumed:,} times from a checkpoint",
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{_safe(value)}</dd>" for name, value in facts.items())
+    listed = "".join(f"<dt>{name}</dt><dd>{safe(value)}</dd>" for name, value in facts.items())
     return (
-        f"<p>The command:</p><pre>{_safe(page.command)}</pre><dl>{listed}</dl>"
+        f"<p>The command:</p><pre>{safe(page.command)}</pre><dl>{listed}</dl>"
         "<details><summary>The whole experiment as TOML, for <code>chary sweep</code> "
         '(also as <a href="experiment.toml">experiment.toml</a>)</summary>'
-        f"<pre>{_safe(page.experiment.to_toml())}</pre></details>"
+        f"<pre>{safe(page.experiment.to_toml())}</pre></details>"
     )
 
 
-_BUILDERS = {
-    "summary": _summary,
-    "claims": _claims,
-    "figures": _figures,
-    "tables": _tables,
-    "differences": _differences,
-    "assumptions": _assumptions,
-    "coverage": _coverage,
-    "runtime": _runtime,
-    "provenance": _provenance,
+# The parts of the page in their order: what a link calls them, and what fills them.
+SECTIONS: Sections = {
+    "summary": ("Summary", _summary),
+    "claims": ("Claims", claims_section),
+    "figures": ("Figures", figures_section),
+    "tables": ("Tables", _tables),
+    "differences": ("Paired differences", _differences),
+    "assumptions": ("Assumptions", _assumptions),
+    "coverage": ("Coverage", _coverage),
+    "runtime": ("Runtime", runtime_section),
+    "provenance": ("Provenance", provenance_section),
 }
 
 
-def _table(table: Table, *, name: int = 0, colours: Mapping[str, str] | None = None) -> str:
+def table_html(table: Table, *, name: int = 0, colours: Mapping[str, str] | None = None) -> str:
     """Return a table that scrolls within its own box; column `name` is what a row is called."""
-    head = "".join(f"<th>{_safe(heading)}</th>" for heading in table.headings)
+    head = "".join(f"<th>{safe(heading)}</th>" for heading in table.headings)
     rows = []
     for row in table.rows:
         cells = []
@@ -528,13 +547,14 @@ def _table(table: Table, *, name: int = 0, colours: Mapping[str, str] | None = N
             if i == name and colours and cell in colours:
                 swatch = f'<span class="swatch" style="border-color:{colours[cell]}"></span>'
             kind = "name" if i == name else "number" if len(cell) < 40 else ""
-            cells.append(f'<td class="{kind}">{swatch}{_safe(cell)}</td>')
+            cells.append(f'<td class="{kind}">{swatch}{safe(cell)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return a text that HTML does not take for tags."""
     return html.escape(str(text), quote=True)
 
 
@@ -542,7 +562,8 @@ def _class(verdict: str) -> str:
     return verdict.replace(" ", "-")
 
 
-def _ranged(first: int, last: int) -> str:
+def ranged(first: int, last: int) -> str:
+    """Return the first and the last of some numbers, in words."""
     return f"{first}" if first == last else f"{first} to {last}"
 
 

@@ -10,26 +10,30 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import IO, NamedTuple, Protocol, cast, final
 
 from chary.errors import Unwritable
 from chary.runner.folder import SweepFolder
 from chary.runner.perform import CHECKPOINT_SECONDS
-from chary.runner.spec import RunSpec
+from chary.runner.spec import RunSpec, family_of
 
-__all__ = ["ENGINES", "Engine", "Failure", "LocalEngine", "Watcher"]
+__all__ = ["DEVICES", "ENGINES", "Engine", "Failure", "LocalEngine", "Watcher", "one_core"]
 
 ENGINES = ("local", "ray")
+# What the deep learner computes on.
+DEVICES = ("cpu", "gpu")
 
 # A run that raises is tried again once. One whose worker vanishes is hardly to blame: it is tried again
 # more often.
 MOST_TRIES = 2
 MOST_LOSSES = 10
 
-# Libraries that would start threads of their own: every worker has one core.
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+# Libraries that would start threads of their own: every worker has one core. NPROC is what XLA takes for the
+# number of cores (jaxlib 0.10).
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "NPROC")
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 # How long a worker may take to end once there is nothing left to do, before it is killed.
 PATIENCE_SECONDS = 5.0
@@ -76,6 +80,8 @@ class _Worker:
     process: subprocess.Popen[bytes]
     spec: RunSpec | None = None
     heard: bytes = b""
+    # What it has compiled and keeps, see Family.compiled.
+    warm: set[str] = field(default_factory=set)
 
     @property
     def output(self) -> int:
@@ -84,6 +90,7 @@ class _Worker:
 
     def order(self, spec: RunSpec) -> None:
         self.spec = spec
+        self.warm.add(_compiled(spec))
         orders = cast("IO[bytes]", self.process.stdin)
         # If it is dead its events end, and there it is noticed.
         with contextlib.suppress(BrokenPipeError):
@@ -154,7 +161,7 @@ class LocalEngine:
                         selector.register(worker.output, selectors.EVENT_READ, worker)
                     for worker in workers.values():
                         if worker.spec is None and state.pending:
-                            state.assign(worker)
+                            state.assign(worker, workers.values())
                     for key, _ in selector.select():
                         worker = key.data
                         events = worker.events()
@@ -181,9 +188,19 @@ class LocalEngine:
             pass_fds=(lock,),
             # Ctrl-C reaches all processes of a terminal at once: the sweep decides when its workers end.
             start_new_session=True,
-            env={**os.environ, **dict.fromkeys(THREADS, "1")},
+            env={**os.environ, **one_core()},
         )
         return _Worker(number, process)
+
+
+def one_core() -> dict[str, str]:
+    """Return the environment of a process that has one core, for libraries that would start threads."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+    return {**dict.fromkeys(THREADS, "1"), "XLA_FLAGS": flags}
+
+
+def _compiled(spec: RunSpec) -> str:
+    return family_of(spec.problem).compiled(spec)
 
 
 class _Sweep:
@@ -192,13 +209,20 @@ class _Sweep:
     def __init__(self, pending: deque[RunSpec], folder: SweepFolder, watcher: Watcher) -> None:
         self.pending = pending
         self.failures: list[Failure] = []
-        self.compiled = False
+        # What JAX compiles is kept in the process: there is nothing to wait for.
+        self.compiled = all(family_of(spec.problem).deep for spec in pending)
         self._folder, self._watcher = folder, watcher
         self._tries: dict[str, int] = {}
         self._losses: dict[str, int] = {}
 
-    def assign(self, worker: _Worker) -> None:
-        spec = self.pending.popleft()
+    def assign(self, worker: _Worker, workers: Iterable[_Worker]) -> None:
+        """Give a worker the next run: one it has compiled for, else one that nobody has, else the first."""
+        others = {kind for each in workers if each is not worker for kind in each.warm}
+        spec = next(
+            (spec for spec in self.pending if _compiled(spec) in worker.warm),
+            next((spec for spec in self.pending if _compiled(spec) not in others), self.pending[0]),
+        )
+        self.pending.remove(spec)
         self._folder.note_running(spec.id, 0)
         worker.order(spec)
         self._watcher.progress(worker.number, spec.id, 0, spec.episodes)

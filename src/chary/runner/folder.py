@@ -63,7 +63,7 @@ class RunState(NamedTuple):
 
 
 class StoredRun(NamedTuple):
-    """A finished run as it lies in the folder; `arrays` as in `chary.store.run_arrays`."""
+    """A finished run as it lies in the folder; `arrays` as `Family.arrays` returned them."""
 
     spec: RunSpec
     summary: dict[str, Any]
@@ -368,8 +368,8 @@ def _another(path: Path, held: Experiment, wanted: Experiment, *, grows: bool, e
                 break
         detail = key
         if key == "conditions":
-            name = next(name for name in ours[key] if ours[key][name] != theirs[key][name])
-            detail = f"{name} {theirs[key][name]!r} instead of {ours[key][name]!r}"
+            name = next(name for name in ours[key] if ours[key][name] != theirs[key].get(name))
+            detail = f"{name} {theirs[key].get(name)!r} instead of {ours[key][name]!r}"
         difference = f"experiment {held.name!r} with other {detail}"
     way_out = "Choose another folder"
     if grows and not extend:

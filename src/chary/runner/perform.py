@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -18,14 +18,11 @@ from typing import Any
 import chary
 from chary.errors import InvalidData
 from chary.files import as_json, npz_bytes
-from chary.run import Run
 from chary.runner.folder import SweepFolder
-from chary.runner.spec import RunSpec
+from chary.runner.spec import RunSpec, family_of
 from chary.sealed import pack, unpack
-from chary.simulation import Simulation
-from chary.store import run_arrays
 
-__all__ = ["CHECKPOINT_SECONDS", "perform"]
+__all__ = ["CHECKPOINT_SECONDS", "checkpoint_of", "perform", "restored", "result_files"]
 
 log = logging.getLogger("chary")
 
@@ -33,8 +30,6 @@ log = logging.getLogger("chary")
 CHECKPOINT_SECONDS = 10.0
 KIND = "run"
 
-# What results may depend on.
-PACKAGES = ("numpy", "numba", "scipy", "llvmlite")
 # What a summary says of the machine and not of the run.
 NOT_RESULTS = ("seconds", "episodes_per_second", "version")
 
@@ -55,63 +50,76 @@ def perform(
         InvalidSetting: if a checkpoint cannot be written.
     """
     began, busy = time.perf_counter(), time.process_time()
-    surroundings = _surroundings()
+    # Asked for at the start: files of the checkout may change while a run goes on.
+    _surroundings(family_of(spec.problem).packages)
     kept = folder.checkpoint(spec.id) if folder is not None else None
     before: dict[str, Any] = {"wall": 0.0, "cpu": 0.0, "resumed": 0}
-    resumed = None if kept is None else _resumed(spec, kept)
-    if resumed is None:
-        simulation = _simulation(spec)
+    found = None if kept is None else restored(spec, kept)
+    if found is None:
+        simulation = family_of(spec.problem).simulation(spec)
         simulation.start()
     else:
-        simulation, about = resumed
+        simulation, about = found
         before = {**about, "resumed": about["resumed"] + 1}
+
+    def spent() -> dict[str, Any]:
+        return {
+            **before,
+            "wall": before["wall"] + time.perf_counter() - began,
+            "cpu": before["cpu"] + time.process_time() - busy,
+        }
+
     report(simulation.done, spec.episodes)
     saved = time.perf_counter()
     while simulation.done < spec.episodes:
         report(simulation.advance(), spec.episodes)
         now = time.perf_counter()
         if folder is not None and now - saved >= checkpoint_seconds and simulation.done < spec.episodes:
-            spent = {
-                "run": spec.id,
-                "wall": before["wall"] + now - began,
-                "cpu": before["cpu"] + time.process_time() - busy,
-                "resumed": before["resumed"],
-            }
-            folder.write_checkpoint(spec.id, pack(KIND, simulation.state(), spent))
+            folder.write_checkpoint(spec.id, checkpoint_of(spec, simulation, spent()))
             folder.note_running(spec.id, simulation.done)
             saved = time.perf_counter()
     run = simulation.result()
-    provenance = {
-        **surroundings,
-        "wall_seconds": before["wall"] + time.perf_counter() - began,
-        "cpu_seconds": before["cpu"] + time.process_time() - busy,
-        "episode_seconds": run.seconds,
-        "resumed": before["resumed"],
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return {**_result_files(spec, run), "provenance.json": _lines(provenance)}
+    return result_files(spec, run, spent())
 
 
-def _result_files(spec: RunSpec, run: Run) -> dict[str, bytes]:
+def result_files(spec: RunSpec, run: Any, spent: Mapping[str, Any], **told: Any) -> dict[str, bytes]:
+    """Return the files of a run's result.
+
+    Args:
+        spec: What the run is.
+        run: What its simulation returned.
+        spent: Seconds as `wall` and `cpu`, and how often it was `resumed`.
+        told: What else is to be known about where it was made.
+    """
+    family = family_of(spec.problem)
     summary = {key: value for key, value in run.summary().items() if key not in NOT_RESULTS}
+    provenance = {
+        **_surroundings(family.packages),
+        "wall_seconds": spent["wall"],
+        "cpu_seconds": spent["cpu"],
+        "episode_seconds": run.seconds,
+        "resumed": spent["resumed"],
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **told,
+    }
     return {
         "spec.json": (spec.canonical + "\n").encode(),
-        "result.npz": npz_bytes(run_arrays(run)),
+        "result.npz": npz_bytes(family.arrays(run)),
         "result.json": _lines(summary),
+        "provenance.json": _lines(provenance),
     }
 
 
-def _simulation(spec: RunSpec) -> Simulation:
-    mdp, agent = spec.make()
-    return Simulation(
-        mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed, coverage=spec.coverage
-    )
+def checkpoint_of(spec: RunSpec, simulation: Any, spent: Mapping[str, Any]) -> bytes:
+    """Return how far a run came, as `restored` takes it."""
+    about = {"run": spec.id, **{name: spent[name] for name in ("wall", "cpu", "resumed")}}
+    return pack(KIND, simulation.state(), about)
 
 
-def _resumed(spec: RunSpec, kept: bytes) -> tuple[Simulation, dict[str, Any]] | None:
-    """Return a simulation that goes on from a checkpoint; None where that is of no use."""
+def restored(spec: RunSpec, kept: bytes) -> tuple[Any, dict[str, Any]] | None:
+    """Return a simulation that goes on from a checkpoint, and what was spent; None where it is of no use."""
     # One of its own: a checkpoint that does not fit is found out when half of it was taken over.
-    simulation = _simulation(spec)
+    simulation = family_of(spec.problem).simulation(spec)
     try:
         about, state = unpack(KIND, kept)
         if about.get("run") != spec.id:
@@ -124,13 +132,13 @@ def _resumed(spec: RunSpec, kept: bytes) -> tuple[Simulation, dict[str, Any]] | 
 
 
 @cache
-def _surroundings() -> dict[str, Any]:
+def _surroundings(packages: tuple[str, ...]) -> dict[str, Any]:
     """Return what a result must say about where it came from."""
     return {
         "version": chary.__version__,
         **_checkout(),
         "python": platform.python_version(),
-        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "packages": {name: metadata.version(name) for name in packages},
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "byte_order": sys.byteorder,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from chary.errors import InvalidSetting, Unwritable
-from chary.runner.engines import MOST_LOSSES, MOST_TRIES, THREADS, Failure, Watcher
+from chary.runner.engines import MOST_LOSSES, MOST_TRIES, Failure, Watcher, one_core
 from chary.runner.folder import SweepFolder
 from chary.runner.perform import CHECKPOINT_SECONDS, perform
 from chary.runner.spec import RunSpec
@@ -60,7 +60,7 @@ class RayEngine:
                 include_dashboard=False if self._address is None else None,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                runtime_env={"env_vars": dict.fromkeys(THREADS, "1")},
+                runtime_env={"env_vars": one_core()},
             )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as problem:
             raise InvalidSetting(

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real, check_seed
+from chary.runner._checks import (
+    ROLES,
+    WITHOUT_BUDGET,
+    check_etas,
+    check_label,
+    check_name,
+    check_text,
+    check_unique,
+    names_of,
+    tupled,
+    without_defaults,
+)
+from chary.runner.deep import (
+    DEEP_PROBLEMS,
+    DeepAlgorithm,
+    DeepConditions,
+    deep_options,
+    deep_simulation,
+    one_patient,
+)
 
 if TYPE_CHECKING:
     from chary.agents import AgentSpec
@@ -21,13 +39,19 @@ __all__ = [
     "ROLES",
     "SCHEMA",
     "Algorithm",
+    "AnyAlgorithm",
+    "AnyConditions",
     "Conditions",
+    "DeepAlgorithm",
+    "DeepConditions",
     "Experiment",
+    "Family",
     "Planned",
     "Quick",
     "RunSpec",
     "Study",
     "Variant",
+    "family_of",
     "names_of",
     "tupled",
 ]
@@ -38,12 +62,8 @@ SCHEMA = 1
 # The runs that belong to no study of their own.
 MAIN = "main"
 
-# What an algorithm stands for when the report answers the paper's claims; empty for none of these.
-ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "ours", "chosen", "naive")
-
 # Agents that keep a budget are run once a budget; the others once, and judged at every budget.
 BUDGETED = ("chary", "stepmix", "epsmix")
-WITHOUT_BUDGET = ("unlimited", "closed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +129,16 @@ class RunSpec:
             )
         return spec
 
+    def check(self) -> None:
+        """Make sure that the run can be played.
+
+        Raises:
+            CharyError: if something does not exist, or does not fit.
+        """
+        family_of(self.problem).check(self)
+
     def make(self) -> tuple[FiniteMDP, AgentSpec]:
-        """Return the problem and the agent, checked against each other.
+        """Return the problem and the agent of a tabular run, checked against each other.
 
         Raises:
             CharyError: if something does not exist, or does not fit.
@@ -181,13 +209,22 @@ class Conditions:
         check_integer("warmup", self.warmup, minimum=0)
         check_integer("seeds", self.seeds, minimum=1)
         check_integer("first_seed", self.first_seed, minimum=0)
-        _check_etas(self.etas)
+        check_etas(self.etas)
         check_choice("bonus", self.bonus, BONUSES)
         check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
         check_choice("reward", self.reward, REWARDS)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
         check_choice("prior", self.prior, ("none", "recorded"))
         check_choice("coverage", self.coverage, ("played", "everywhere"))
+
+    def changed(self, changes: Mapping[str, Any]) -> Conditions:
+        """Return them with some changed."""
+        return replace(self, **changes)
+
+    def of_every_run(self) -> dict[str, Any]:
+        """Return the fields of a RunSpec that all runs share."""
+        names = ("problem", "actions", "horizon", "episodes", "warmup", "coverage")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,16 +246,27 @@ class Algorithm:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from chary.agents import AGENTS
-
-        _check_label(self.label)
-        spec = AGENTS[check_choice("agent", self.agent, AGENTS)]
+        check_label(self.label)
+        check_choice("agent", self.agent, self.agents())
         check_choice("role", self.role, ROLES)
         if self.step_bound_share is not None:
             check_real("step_bound_share", self.step_bound_share, low=0.0, high=1.0, open_low=True)
-        known = [each.name for each in fields(spec) if each.name != "eta"]
         for option in self.options:
-            check_choice(f"option of {self.agent}", option, known)
+            check_choice(f"option of {self.agent}", option, self.options_of(self.agent))
+
+    @staticmethod
+    def agents() -> tuple[str, ...]:
+        """Return the agents that can play."""
+        from chary.agents import AGENTS
+
+        return tuple(AGENTS)
+
+    @staticmethod
+    def options_of(agent: str) -> tuple[str, ...]:
+        """Return the options that an agent may be given."""
+        from chary.agents import AGENTS
+
+        return tuple(name for name in names_of(AGENTS[agent]) if name != "eta")
 
     @property
     def budgeted(self) -> bool:
@@ -249,7 +297,91 @@ class Algorithm:
 
     def to_table(self) -> dict[str, Any]:
         """Return it as a TOML table."""
-        return _without_defaults(self, {"options"}) | dict(self.options)
+        return without_defaults(self, {"options"}) | dict(self.options)
+
+
+AnyConditions: TypeAlias = Conditions | DeepConditions
+AnyAlgorithm: TypeAlias = Algorithm | DeepAlgorithm
+
+
+class Family(NamedTuple):
+    """What runs of a kind of problem are described by, checked with and played by.
+
+    `simulation` returns an object with `start`, `restore`, `state`, `advance`, `done` and `result`, `arrays`
+    takes that result, and `compiled` is equal for runs that share what is compiled for them. `packages` are
+    those that results may depend on.
+    """
+
+    deep: bool
+    conditions: type[Conditions] | type[DeepConditions]
+    algorithm: type[Algorithm] | type[DeepAlgorithm]
+    check: Callable[[RunSpec], None]
+    simulation: Callable[[RunSpec], Any]
+    arrays: Callable[[Any], dict[str, Any]]
+    compiled: Callable[[RunSpec], str]
+    packages: tuple[str, ...]
+
+
+def family_of(problem: object) -> Family:
+    """Return how runs of a problem are described and played; this is the one place that tells them apart."""
+    return _DEEP if isinstance(problem, str) and problem in DEEP_PROBLEMS else _TABULAR
+
+
+def _check_tabular(spec: RunSpec) -> None:
+    spec.make()
+
+
+def _tabular_simulation(spec: RunSpec) -> Any:
+    from chary.simulation import Simulation
+
+    mdp, agent = spec.make()
+    return Simulation(
+        mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed, coverage=spec.coverage
+    )
+
+
+def _tabular_arrays(run: Any) -> dict[str, Any]:
+    from chary.store import run_arrays
+
+    return run_arrays(run)
+
+
+def _check_deep(spec: RunSpec) -> None:
+    deep_options(spec.options, agent=spec.agent, episodes=spec.episodes, warmup=spec.warmup)
+    check_seed(spec.seed)
+
+
+def _deep_arrays(run: Any) -> dict[str, Any]:
+    arrays: dict[str, Any] = run.arrays()
+    return arrays
+
+
+def _compiled_deep(spec: RunSpec) -> str:
+    """Return all that compiled functions depend on: seeds and budgets are their arguments."""
+    kept = {name: value for name, value in spec.options.items() if name not in ("eta", "step_bound")}
+    return json.dumps([spec.problem, kept], sort_keys=True)
+
+
+_TABULAR = Family(
+    False,
+    Conditions,
+    Algorithm,
+    _check_tabular,
+    _tabular_simulation,
+    _tabular_arrays,
+    lambda spec: "",
+    ("numpy", "numba", "scipy", "llvmlite"),
+)
+_DEEP = Family(
+    True,
+    DeepConditions,
+    DeepAlgorithm,
+    _check_deep,
+    deep_simulation,
+    _deep_arrays,
+    _compiled_deep,
+    ("numpy", "numba", "llvmlite", "jax", "jaxlib", "optax"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +397,7 @@ class Variant:
     changes: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        _check_label(self.label)
-        for key in self.changes:
-            check_choice("a variant's key", key, ("label", *names_of(Conditions)))
+        check_label(self.label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,15 +413,15 @@ class Study:
 
     name: str
     question: str = ""
-    algorithms: tuple[Algorithm, ...] = ()
+    algorithms: tuple[AnyAlgorithm, ...] = ()
     variants: tuple[Variant, ...]
 
     def __post_init__(self) -> None:
-        if _check_name(self.name) == MAIN:
+        if check_name(self.name) == MAIN:
             raise InvalidSetting(f"'name' of a study must be another than {MAIN!r}, got {self.name!r}.")
-        _check_text("question", self.question)
-        _check_unique("variants", [variant.label for variant in self.variants])
-        _check_unique("algorithms", [algorithm.label for algorithm in self.algorithms], empty=True)
+        check_text("question", self.question)
+        check_unique("variants", [variant.label for variant in self.variants])
+        check_unique("algorithms", [algorithm.label for algorithm in self.algorithms], empty=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +444,7 @@ class Quick:
         check_integer("quick.episodes", self.episodes, minimum=1)
         check_integer("quick.seeds", self.seeds, minimum=1)
         if self.etas != ():
-            _check_etas(self.etas)
+            check_etas(self.etas)
         if not (isinstance(self.studies, tuple) and all(isinstance(each, str) for each in self.studies)):
             raise InvalidSetting(f"'quick.studies' must be a list of names, got {self.studies!r}.")
 
@@ -345,21 +475,32 @@ class Experiment:
 
     name: str
     title: str = ""
-    conditions: Conditions
-    algorithms: tuple[Algorithm, ...]
+    conditions: AnyConditions
+    algorithms: tuple[AnyAlgorithm, ...]
     studies: tuple[Study, ...] = ()
     quick: Quick = field(default_factory=Quick)
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_text("title", self.title)
-        _check_unique("algorithms", [algorithm.label for algorithm in self.algorithms])
-        _check_unique("studies", [study.name for study in self.studies], empty=True)
+        check_name(self.name)
+        check_text("title", self.title)
+        check_unique("algorithms", [algorithm.label for algorithm in self.algorithms])
+        check_unique("studies", [study.name for study in self.studies], empty=True)
         for name in self.quick.studies:
             check_choice("quick.studies", name, [study.name for study in self.studies])
+        for each in (*self.algorithms, *(one for study in self.studies for one in study.algorithms)):
+            if not isinstance(each, self.family.algorithm):
+                raise InvalidSetting(
+                    f"algorithm {each.label!r} must be one that plays problem {self.conditions.problem!r}, "
+                    f"got a {type(each).__name__}."
+                )
         for study in self.studies:
             for variant in study.variants:
                 self.conditions_of(variant)
+
+    @property
+    def family(self) -> Family:
+        """How its runs are described and played."""
+        return family_of(self.conditions.problem)
 
     def plan(self) -> list[Planned]:
         """Return every run, the main ones first, seed by seed, so that an unfinished sweep is balanced.
@@ -386,14 +527,16 @@ class Experiment:
             kinds.setdefault(replace(each.spec, seed=0).id, each)
         for each in kinds.values():
             try:
-                each.spec.make()
+                each.spec.check()
             except CharyError as problem:
                 raise type(problem)(f"algorithm {each.algorithm!r}: {problem}") from problem
 
-    def conditions_of(self, variant: Variant) -> Conditions:
+    def conditions_of(self, variant: Variant) -> AnyConditions:
         """Return the conditions under which the runs of a variant are played."""
+        for key in variant.changes:
+            check_choice("a variant's key", key, ("label", *names_of(self.family.conditions)))
         try:
-            return replace(self.conditions, **variant.changes)
+            return self.conditions.changed(variant.changes)
         except CharyError as problem:
             raise type(problem)(f"variant {variant.label!r}: {problem}") from problem
 
@@ -412,6 +555,7 @@ class Experiment:
         seeds: int | None = None,
         etas: Sequence[float] | None = None,
         studies: Sequence[str] | None = None,
+        patient: object = None,
     ) -> Experiment:
         """Return the experiment as the command line changes it.
 
@@ -422,7 +566,13 @@ class Experiment:
             CharyError: if a value is out of range, or there is no such study.
         """
         given: dict[str, Any] = {"episodes": episodes, "seeds": seeds, "etas": etas and tuple(etas)}
-        base = replace(self.conditions, **{key: value for key, value in given.items() if value is not None})
+        if patient is not None:
+            if not self.family.deep:
+                raise InvalidSetting(
+                    f"'patient' must be left out with problem {self.conditions.problem!r}, got {patient!r}."
+                )
+            given["patient"] = one_patient(patient)
+        base = self.conditions.changed({key: value for key, value in given.items() if value is not None})
         kept = self.studies
         if studies is not None:
             known = [study.name for study in self.studies]
@@ -448,16 +598,17 @@ class Experiment:
             CharyError: if it is none.
         """
         try:
+            family = family_of(values["conditions"]["problem"])
             return cls(
                 name=values["name"],
                 title=values["title"],
-                conditions=Conditions(**tupled(values["conditions"])),
-                algorithms=tuple(Algorithm(**each) for each in values["algorithms"]),
+                conditions=family.conditions(**tupled(values["conditions"])),
+                algorithms=tuple(family.algorithm(**each) for each in values["algorithms"]),
                 studies=tuple(
                     Study(
                         name=each["name"],
                         question=each["question"],
-                        algorithms=tuple(Algorithm(**one) for one in each["algorithms"]),
+                        algorithms=tuple(family.algorithm(**one) for one in each["algorithms"]),
                         variants=tuple(
                             Variant(label=one["label"], changes=tupled(one["changes"]))
                             for one in each["variants"]
@@ -475,7 +626,7 @@ class Experiment:
     def to_toml(self) -> str:
         """Return the file that `parse_experiment` reads back as this experiment."""
         lines = _toml_lines({"name": self.name, "title": self.title})
-        lines += _toml_lines(_without_defaults(self.conditions))
+        lines += _toml_lines(without_defaults(self.conditions))
         lines += ["", "[quick]", *_toml_lines(asdict(self.quick))]
         for algorithm in self.algorithms:
             lines += ["", "[[algorithms]]", *_toml_lines(algorithm.to_table())]
@@ -489,7 +640,7 @@ class Experiment:
         return "\n".join(lines) + "\n"
 
     def _runs(
-        self, study: str, variant: str, conditions: Conditions, algorithms: Sequence[Algorithm]
+        self, study: str, variant: str, conditions: AnyConditions, algorithms: Sequence[Any]
     ) -> Iterator[Planned]:
         for seed in range(conditions.first_seed, conditions.first_seed + conditions.seeds):
             for algorithm in algorithms:
@@ -499,38 +650,12 @@ class Experiment:
                     except CharyError as problem:
                         raise type(problem)(f"algorithm {algorithm.label!r}: {problem}") from problem
                     spec = RunSpec(
-                        problem=conditions.problem,
-                        actions=conditions.actions,
-                        horizon=conditions.horizon,
-                        agent=algorithm.agent,
-                        options=options,
-                        episodes=conditions.episodes,
-                        warmup=conditions.warmup,
-                        seed=seed,
-                        coverage=conditions.coverage,
+                        agent=algorithm.agent, options=options, seed=seed, **conditions.of_every_run()
                     )
                     yield Planned(study, variant, algorithm.label, eta, seed, spec)
 
 
-def names_of(cls: Any) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields."""
-    return tuple(each.name for each in fields(cls))
-
-
-def tupled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same values with tuples, which are frozen, in place of the lists that files have."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-
-
-def _without_defaults(value: Any, left_out: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
-    return {
-        each.name: getattr(value, each.name)
-        for each in fields(value)
-        if each.name not in left_out and getattr(value, each.name) != each.default
-    }
-
-
-def _limited(variant: Variant, base: Conditions, given: Mapping[str, Any]) -> Variant:
+def _limited(variant: Variant, base: AnyConditions, given: Mapping[str, Any]) -> Variant:
     """Return a variant that asks for no more than the command line does."""
     changes = dict(variant.changes)
     for key in ("episodes", "seeds"):
@@ -542,41 +667,14 @@ def _limited(variant: Variant, base: Conditions, given: Mapping[str, Any]) -> Va
     return replace(variant, changes=changes)
 
 
-def _check_name(name: object) -> str:
-    """Return a name that may be that of a folder, and of nothing outside it."""
-    if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name)):
-        raise InvalidSetting(f"'name' must be made of letters, digits, '-', '_' and '.', got {name!r}.")
-    return name
-
-
-def _check_label(label: object) -> None:
-    if not (isinstance(label, str) and label.strip()):
-        raise InvalidSetting(f"'label' must be a text, got {label!r}.")
-
-
-def _check_text(what: str, text: object) -> None:
-    if not isinstance(text, str):
-        raise InvalidSetting(f"{what!r} must be a text, got {text!r}.")
-
-
-def _check_etas(etas: object) -> None:
-    if not (isinstance(etas, tuple) and etas):
-        raise InvalidSetting(f"'etas' must be a list of budgets, got {etas!r}.")
-    for eta in etas:
-        if not math.isfinite(check_real("etas", eta, low=0.0)):
-            raise InvalidSetting(f"'etas' must be finite, got {eta!r}. Use rule 'unlimited' for no budget.")
-    _check_unique("etas", etas)
-
-
-def _check_unique(name: str, values: Sequence[object], *, empty: bool = False) -> None:
-    if not (values or empty):
-        raise InvalidSetting(f"{name!r} must hold at least one, got none.")
-    twice = sorted({str(value) for value in values if values.count(value) > 1})
-    if twice:
-        raise InvalidSetting(f"{name!r} must differ from each other, got {twice[0]} twice.")
-
-
 def _toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Return `key = value` lines; JSON writes texts, numbers, lists and booleans as TOML reads them."""
+    """Return `key = value` lines."""
     given = {key: value for key, value in values.items() if value is not None}
-    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in given.items()]
+    return [f"{key} = {_toml_value(value)}" for key, value in given.items()]
+
+
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML reads it: JSON writes texts, numbers, lists and booleans alike."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_toml_lines(value))} }}" if value else "{}"
+    return json.dumps(value, ensure_ascii=False)

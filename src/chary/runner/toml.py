@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from chary.errors import InvalidSetting, check_choice
+from chary.presets import NAMES
+from chary.runner.deep import DEEP_PROBLEMS
 from chary.runner.spec import (
-    Algorithm,
-    Conditions,
+    AnyAlgorithm,
     Experiment,
+    Family,
     Quick,
     Study,
     Variant,
+    family_of,
     names_of,
     tupled,
 )
 
 __all__ = ["PRESETS", "parse_experiment", "preset_experiment", "read_experiment"]
 
-PRESETS = ("inventory", "sepsis")
+PRESETS = ("inventory", "sepsis", "hiv")
 
 
 def preset_experiment(name: str) -> Experiment:
@@ -76,21 +79,26 @@ def parse_experiment(text: str) -> Experiment:
     except tomllib.TOMLDecodeError as problem:
         raise InvalidSetting(f"an experiment must be TOML: {problem}.") from problem
     own = ("name", "title", "algorithms", "studies", "quick")
+    if "problem" in table:
+        check_choice("problem", table["problem"], (*NAMES, *DEEP_PROBLEMS))
+    family = family_of(table.get("problem"))
     for key in table:
-        check_choice("an experiment's key", key, (*own, *names_of(Conditions)))
-    algorithms = [_algorithm(each) for each in _tables("algorithms", table.get("algorithms", []))]
+        check_choice("an experiment's key", key, (*own, *names_of(family.conditions)))
+    algorithms = [_algorithm(each, family) for each in _tables("algorithms", table.get("algorithms", []))]
     known = {algorithm.label: algorithm for algorithm in algorithms}
     return Experiment(
         name=_given("an experiment", table, "name"),
         title=table.get("title", ""),
-        conditions=_build(Conditions, {key: table[key] for key in table if key not in own}, "an experiment"),
+        conditions=_build(
+            family.conditions, {key: table[key] for key in table if key not in own}, "an experiment"
+        ),
         algorithms=tuple(algorithms),
-        studies=tuple(_study(each, known) for each in _tables("studies", table.get("studies", []))),
+        studies=tuple(_study(each, known, family) for each in _tables("studies", table.get("studies", []))),
         quick=_build(Quick, table.get("quick", {}), "quick"),
     )
 
 
-def _study(table: Mapping[str, Any], known: Mapping[str, Algorithm]) -> Study:
+def _study(table: Mapping[str, Any], known: Mapping[str, AnyAlgorithm], family: Family) -> Study:
     for key in table:
         check_choice("a study's key", key, names_of(Study))
     chosen = table.get("algorithms", [])
@@ -101,7 +109,9 @@ def _study(table: Mapping[str, Any], known: Mapping[str, Algorithm]) -> Study:
         question=table.get("question", ""),
         # Labels of the experiment's algorithms, or algorithms of the study's own.
         algorithms=tuple(
-            _algorithm(each) if isinstance(each, dict) else known[check_choice("algorithms", each, known)]
+            _algorithm(each, family)
+            if isinstance(each, dict)
+            else known[check_choice("algorithms", each, known)]
             for each in chosen
         ),
         variants=tuple(
@@ -114,16 +124,14 @@ def _study(table: Mapping[str, Any], known: Mapping[str, Algorithm]) -> Study:
     )
 
 
-def _algorithm(table: Mapping[str, Any]) -> Algorithm:
-    from chary.agents import AGENTS
-
-    own = [name for name in names_of(Algorithm) if name != "options"]
-    agent = check_choice("agent", _given("an algorithm", table, "agent"), AGENTS)
-    options = [each.name for each in fields(AGENTS[agent]) if each.name != "eta"]
+def _algorithm(table: Mapping[str, Any], family: Family) -> AnyAlgorithm:
+    own = [name for name in names_of(family.algorithm) if name != "options"]
+    agent = check_choice("agent", _given("an algorithm", table, "agent"), family.algorithm.agents())
+    options = family.algorithm.options_of(agent)
     for key in table:
         check_choice(f"a key of algorithm {table.get('label', agent)!r}", key, (*own, *options))
     _given("an algorithm", table, "label")
-    return Algorithm(
+    return family.algorithm(
         **{key: value for key, value in table.items() if key in own},
         options={key: value for key, value in table.items() if key not in own},
     )

@@ -233,12 +233,13 @@ def say_number(value: float, digits: int) -> str:
     """Return a number to some digits, thousands whole.
 
     Example:
-        >>> say_number(0.12345, 3), say_number(12345.6, 3), say_number(1e-12, 3)
-        ('0.123', '12,346', '0')
+        >>> say_number(0.12345, 3), say_number(12345.6, 3), say_number(1e-12, 3), say_number(999.99, 3)
+        ('0.123', '12,346', '0', '1,000')
     """
     if abs(value) < NOTHING:
         return "0"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    # 999.5 and on would be rounded to a thousand, and have an exponent then.
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
 
 
 def per_thousand(rate: Estimate) -> Estimate:
