@@ -55,7 +55,8 @@ docs: $(DOCS_STAMP)
 notebook: $(DOCS_STAMP)
 	$(BIN)/python scripts/execute_notebook.py notebooks/first-steps.ipynb
 
-# Stable-Baselines3, for the adapters and the example that use it; without it their tests are skipped.
+# Stable-Baselines3 and d3rlpy, for the adapters and the example that use them and as second opinions about the deep
+# learner; without them their tests are skipped. Later versions of d3rlpy pin an old Gymnasium.
 peers: $(PEERS_STAMP)
 
 format: $(STAMP)
@@ -81,5 +82,6 @@ $(DOCS_STAMP): $(STAMP)
 $(PEERS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sb3]'
-	$(BIN)/python -c 'import stable_baselines3'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check d3rlpy==2.8.0
+	$(BIN)/python -c 'import stable_baselines3, d3rlpy' 2>/dev/null
 	touch $(PEERS_STAMP)

@@ -1,4 +1,4 @@
-"""Targets and losses of the deep learner against PyTorch, and Stable-Baselines3's DQN, on fixed tensors."""
+"""Targets and losses of the deep learner against PyTorch, Stable-Baselines3 and d3rlpy, on fixed tensors."""
 
 from __future__ import annotations
 
@@ -92,3 +92,44 @@ def test_the_loss_of_one_update_is_that_of_stable_baselines3() -> None:
     played = losses.at_actions(networks.forward(online, jnp.asarray(states))[0], ACTIONS)
     ours = jnp.mean(losses.huber(played - goals, 1.0))
     np.testing.assert_allclose(ours, model.logger.name_to_value["train/loss"], rtol=1e-5)
+
+
+def test_targets_and_the_whole_cql_loss_are_those_of_d3rlpy() -> None:
+    d3rlpy = pytest.importorskip("d3rlpy")
+    from d3rlpy.torch_utility import TorchMiniBatch
+
+    weight = 1.7
+    config = d3rlpy.algos.DiscreteCQLConfig(
+        gamma=GAMMA, alpha=weight, encoder_factory=d3rlpy.models.VectorEncoderFactory([8, 8])
+    )
+    model = config.create(device="cpu:0")
+    model.create_impl((D,), A)
+    online, target = model.impl.modules.q_funcs[0], model.impl.modules.targ_q_funcs[0]
+    with torch.no_grad():
+        for parameter in target.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    states, next_states = (RNG.normal(size=(B, D)).astype(np.float32) for _ in range(2))
+    column = {"actions": ACTIONS, "rewards": REWARDS, "terminals": ENDED}
+    batch = TorchMiniBatch(
+        observations=torch.tensor(states),
+        next_observations=torch.tensor(next_states),
+        next_actions=torch.zeros(B, 1),
+        returns_to_go=torch.zeros(B, 1),
+        intervals=torch.ones(B, 1),
+        device="cpu:0",
+        **{name: torch.tensor(values)[:, None] for name, values in column.items()},
+    )
+    after = model.impl.compute_target(batch)
+    expected = model.impl.compute_loss(batch, after)
+
+    ours, behind = (network_of(net.modules()) for net in (online, target))
+    next_online, next_target = (networks.forward(net, jnp.asarray(next_states))[0] for net in (ours, behind))
+    goals = losses.double_q_targets(REWARDS, 0.0, ENDED, next_online, next_target, GAMMA)
+    theirs = torch.tensor(REWARDS) + GAMMA * after.squeeze(1) * (1 - torch.tensor(ENDED))
+    np.testing.assert_allclose(goals, theirs.numpy(), rtol=1e-5, atol=1e-6)
+    values = networks.forward(ours, jnp.asarray(states))[0]
+    errors = losses.at_actions(values, ACTIONS) - goals
+    penalty = losses.cql_penalty(values, ACTIONS)
+    np.testing.assert_allclose(penalty, expected.conservative_loss.item(), rtol=1e-5)
+    whole = jnp.mean(losses.huber(errors, 1.0)) + weight * penalty
+    np.testing.assert_allclose(whole, expected.loss.item(), rtol=1e-5)
