@@ -23,7 +23,7 @@ from chary.planner._kernels import (
     lower_q,
     sorted_states,
 )
-from chary.planner._lanes import HALF, LANES, half_row_into
+from chary.planner._lanes import HALF, LANES, half_row_into, two_half_rows_into
 from chary.planner._versions import vectors
 from chary.planner.incremental import Side
 
@@ -60,6 +60,8 @@ class Judge(NamedTuple):
     `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are
     made in lanes, `columns` (H + 1, S, HALF) are the true values of their baselines: `column` (LANES,) says
     which of them are a lane's from stage `known_from` (LANES,) on, and `lane_of` (HALF,) whose they are.
+    `valued` (H, S) are the actions that they were last computed with, -1 where columns differ or have none,
+    and `successor` those of the rows, narrow since they are read so often.
     """
 
     rows: Rows
@@ -73,6 +75,8 @@ class Judge(NamedTuple):
     column: Ints
     known_from: Ints
     lane_of: Ints
+    valued: NDArray[np.int16]
+    successor: NDArray[np.int32]
     room: Floats
     coverage: int
 
@@ -82,8 +86,9 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
     setting = mdp.setting
     H, S, P = setting.horizon, setting.n_states, setting.n_pairs
 
+    rows = true_rows(mdp)
     judge = Judge(
-        rows=true_rows(mdp),
+        rows=rows,
         radii=exact_radii(setting),
         v_star=np.zeros((H + 1, S)),
         q_star=np.zeros((H, P)),
@@ -94,6 +99,8 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
         column=np.zeros(LANES, dtype=np.int64),
         known_from=np.full(LANES, H),
         lane_of=np.zeros(HALF, dtype=np.int64),
+        valued=np.full((H, S) if in_lanes else (0, 0), -1, dtype=np.int16),
+        successor=rows.successor.astype(np.int32),
         room=vectors(1, lanes=HALF),
         coverage=coverage,
     )
@@ -133,7 +140,8 @@ def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
     """Fill the true values of the lanes' policies, of lane j from stage `since[j]` on; H for not asked for.
 
     Lanes differ in few places: those that play the same from a stage on share a column from there on. What
-    columns are left go to lanes that nobody asked for, since a guess may be wrong.
+    columns are left go to lanes that nobody asked for, since a guess may be wrong. Behind the last stage in
+    which any policy differs from those of the time before, all columns are what they were then.
     """
     horizon, first = judge.radii.horizon, judge.radii.horizon
     for j in range(LANES):
@@ -155,10 +163,17 @@ def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
                     judge.column[j] = used
                     judge.lane_of[used] = j
                     used += 1
-    for t in range(horizon - 1, first - 1, -1):
+    for t in range(first):
+        judge.valued[t] = -1
+    until = horizon
+    while until > first and _stays(judge.valued[until - 1], side.policy[until - 1], side.split[until - 1]):
+        until -= 1
+    for t in range(until - 1, first - 1, -1):
         _true_stage_into(
             judge.columns[t],
             judge.columns[t + 1],
+            t + 1 == until,
+            judge.valued[t],
             used,
             judge.lane_of,
             side.policy[t],
@@ -170,10 +185,19 @@ def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
             judge.rows.pair_index,
             judge.rows.begin,
             judge.rows.length,
-            judge.rows.successor,
+            judge.successor,
             judge.rows.weight,
             judge.rows.reward_total,
         )
+
+
+@bare
+def _stays(valued: NDArray[np.int16], policy: NDArray[np.int16], split: NDArray[np.int32]) -> bool:
+    """Return whether every lane plays at this stage what the columns were computed with."""
+    for s in range(len(valued)):
+        if valued[s] != policy[s] or split[s] >= 0:
+            return False
+    return True
 
 
 @bare
@@ -200,6 +224,8 @@ def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p:
 def _true_stage_into(
     v: Floats,
     v_next: Floats,
+    unmoved: bool,
+    valued: NDArray[np.int16],
     used: int,
     lane_of: Ints,
     policy: NDArray[np.int16],
@@ -211,31 +237,48 @@ def _true_stage_into(
     pair_index: Ints,
     begin: Ints,
     length: Ints,
-    successor: Ints,
+    successor: NDArray[np.int32],
     weight: Floats,
     reward_total: Floats,
 ) -> None:
-    """Do what `backward_into` does with exact rows in every column: they have no bonus and no clipping."""
+    """Do what `backward_into` does with exact rows in every column: they have no bonus and no clipping.
+
+    Where the values behind are `unmoved`, only states whose action changed are computed.
+    """
+    waiting = -1
     for s in range(len(v)):
-        if terminal[s] or pair_index[s, policy[s]] < 0:
+        stays = valued[s] == policy[s] and split[s] < 0
+        valued[s] = policy[s] if split[s] < 0 else -1
+        if (unmoved and stays) or terminal[s] or pair_index[s, policy[s]] < 0:
             continue
-        out, row = v, s
-        if split[s] >= 0:
-            out, row = room, FIRST
+        if split[s] < 0:
+            # Rows go two by two.
+            if waiting < 0:
+                waiting = s
+                continue
+            p, q = pair_index[waiting, policy[waiting]], pair_index[s, policy[s]]
+            two_half_rows_into(
+                v, waiting, s, begin[p], begin[p] + length[p], begin[q], begin[q] + length[q],
+                successor, weight, v_next, reward_total[p], reward_total[q], discount,
+            )  # fmt: skip
+            waiting = -1
+            continue
         done = -1
         for c in range(used):
-            a = policy[s] if split[s] < 0 else split_action[split[s], lane_of[c]]
-            p = pair_index[s, a]
+            p = pair_index[s, split_action[split[s], lane_of[c]]]
             if p != done:
                 done = p
-                end = begin[p] + length[p]
                 half_row_into(
-                    out, row, begin[p], end, successor, weight, v_next,
+                    room, FIRST, begin[p], begin[p] + length[p], successor, weight, v_next,
                     reward_total[p], discount, 1.0, 0.0, np.inf,
                 )  # fmt: skip
-            if split[s] < 0:
-                break
             v[s, c] = room[0, c]
+    if waiting >= 0:
+        p = pair_index[waiting, policy[waiting]]
+        half_row_into(
+            v, waiting, begin[p], begin[p] + length[p], successor, weight, v_next,
+            reward_total[p], discount, 1.0, 0.0, np.inf,
+        )  # fmt: skip
 
 
 @bare

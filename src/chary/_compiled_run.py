@@ -31,7 +31,7 @@ from chary.model.rows import no_rows
 from chary.planner._backup import Scratch
 from chary.planner._kernels import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
 from chary.planner._lanes import LANES
-from chary.planner.incremental import Now, new_lanes
+from chary.planner.incremental import Now, new_lanes, with_room
 from chary.randomness import generator_for
 from chary.run import ChainLog
 from chary.shield import Rule
@@ -250,6 +250,7 @@ class CompiledRun:
     def _play(self, first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
         H = self._setting.horizon
         _make_room(self.knowledge, H)
+        self._lanes = with_room(self._lanes, len(self.knowledge.rows.successor))
         if self._separate is not None:
             _make_room(self._separate, most_chain_steps(H))
         meta = self._separate or self._nothing

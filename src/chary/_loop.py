@@ -53,7 +53,7 @@ from chary.planner._lane_plans import (
 )
 from chary.planner._lanes import LANES
 from chary.planner._versions import forget_versions
-from chary.planner.incremental import Lanes, Now, plan_lanes_into
+from chary.planner.incremental import Lanes, Now, pack_into, plan_lanes_into
 from chary.shield.rule import Rule
 
 __all__ = ["FULL", "INCREMENTAL", "PLANNERS", "has_room", "most_chain_steps", "play_block", "warm_block"]
@@ -158,6 +158,7 @@ def play_block(
                 )
                 lane = 0
                 optimistic = optimistic and not separate
+                pack_into(lanes.packed, rows)
                 plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, upper)
                 starts = ahead.states[:, 0]
                 if mixes:

@@ -24,7 +24,7 @@ from chary.planner._kernels import EVALUATE, OPTIMISE, backward_into
 from chary.planner._lane_plans import evaluate_into, lane_action
 from chary.planner._lanes import HALF, LANES
 from chary.planner._versions import Versions, forget_versions, vectors, version_into
-from chary.planner.incremental import Lanes, Side, new_lanes, plan_lanes_into
+from chary.planner.incremental import Lanes, Side, new_lanes, pack_into, plan_lanes_into, with_room
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,6 +51,13 @@ def one_row(out, row, begin, end, successor, weight, v, reward, discount, n, shi
 @compiled
 def half_row(out, row, begin, end, successor, weight, v, reward, discount, n, shift, top):  # type: ignore[no-untyped-def]
     instructions.half_row_into(out, row, begin, end, successor, weight, v, reward, discount, n, shift, top)
+
+
+@compiled
+def two_half_rows(out, row, other, begin, end, begin_2, end_2, successor, weight, v, r, r_2, discount):  # type: ignore[no-untyped-def]
+    instructions.two_half_rows_into(
+        out, row, other, begin, end, begin_2, end_2, successor, weight, v, r, r_2, discount
+    )
 
 
 @compiled
@@ -176,9 +183,28 @@ def test_half_a_row_is_one_row_in_the_first_half_of_the_lanes(seed: int) -> None
     whole = vectors(1)
     numbers = (float(rng.random() * 5), row.discount, float(rng.integers(1, 50)), 0.5, row.top)
     one_row(whole, 0, row.begin, row.end, row.successor, row.weight, row.v, *numbers)
-    half_row(out, 1, row.begin, row.end, row.successor, row.weight, v, *numbers)
-    same_bits(out[1], whole[0, :HALF])
-    same_bits(out[::2], before[::2])
+    for successor in (row.successor, row.successor.astype(np.int32)):
+        out[:] = before
+        half_row(out, 1, row.begin, row.end, successor, row.weight, v, *numbers)
+        same_bits(out[1], whole[0, :HALF])
+        same_bits(out[::2], before[::2])
+
+
+@given(seed=seeds)
+def test_two_half_rows_are_each_what_it_is_alone(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    row = draw_row(rng)
+    out, before, v = vectors(4, lanes=HALF), rng.random((4, HALF)), vectors(len(row.v), lanes=HALF)
+    out[:], v[:] = before, row.v[:, :HALF]
+    # Rows of any two lengths, none among them, that may even share entries.
+    ends = np.sort(rng.integers(len(row.successor) + 1, size=(2, 2)), axis=1).tolist()
+    entries, rewards = (row.successor.astype(np.int32), row.weight, v), (5 * rng.random(2)).tolist()
+    two_half_rows(out, 2, 0, *ends[0], *ends[1], *entries, *rewards, row.discount)
+    alone = vectors(2, lanes=HALF)
+    for i in range(2):
+        half_row(alone, i, *ends[i], *entries, rewards[i], row.discount, 1.0, 0.0, np.inf)
+    same_bits(out[[2, 0]], alone)
+    same_bits(out[1::2], before[1::2])
 
 
 @given(seed=seeds)
@@ -209,10 +235,11 @@ def test_versions_are_one_row_with_counts_of_its_own_in_every_lane(seed: int) ->
     reward[:] = rng.random(reward.shape) * 5
     n[:] = rng.integers(0, 50, size=n.shape)
     width[:] = rng.random(width.shape) * row.top
-    for sign in (-1.0, 1.0):
-        entries = (row.begin, row.end, row.successor, weight, row.v)
-        versions_row(out, 1, *entries, 2, reward, row.discount, n, sign, width, row.top)
-        expected = finished(summed(*entries), reward[2], row.discount, n[2], sign * width[2], row.top)
+    for sign, counts in ((-1.0, weight), (1.0, weight), (1.0, weight.astype(np.int32))):
+        entries = (row.begin, row.end, row.successor)
+        versions_row(out, 1, *entries, counts, row.v, 2, reward, row.discount, n, sign, width, row.top)
+        future = summed(*entries, weight, row.v)
+        expected = finished(future, reward[2], row.discount, n[2], sign * width[2], row.top)
         seen = n[2] > 0
         same_bits(out[1][seen], expected[seen])
         same_bits(out[0], np.zeros(LANES))
@@ -288,6 +315,7 @@ def test_gains_are_the_largest_so_far_lane_by_lane(seed: int) -> None:
 
 @compiled
 def plan_both_sides(lanes, rows, radii, prior, nobody, with_upper):  # type: ignore[no-untyped-def]
+    pack_into(lanes.packed, rows)
     plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, with_upper)
     plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, False)
 
@@ -439,6 +467,7 @@ def test_every_lane_holds_the_plan_of_the_episodes_before_it(seed: int) -> None:
             steps = len(episode.pairs)
             assert count_ahead(lanes.versions, real.rows, real.radii, lane, *episode[1:], steps)
         with_upper = bool(rng.random() < 0.7)
+        lanes = with_room(lanes, len(real.rows.successor))
         plan_both_sides(lanes, real.rows, real.radii, prior, nobody, with_upper)
         learnt = real.copy()
         for lane in range(LANES):
@@ -466,6 +495,7 @@ def test_two_pairs_that_tie_stay_tied_through_the_stages() -> None:
         knowledge.learn(np.zeros(3, dtype=np.int64), pairs, nexts, rewards)
         lanes = new_lanes(setting, knowledge.radii.family)
         lanes.optimistic.guess[:, 0] = [2, 2, 2, 2, 2, 0]
+        lanes = with_room(lanes, len(knowledge.rows.successor))
         plan_both_sides(lanes, knowledge.rows, knowledge.radii, nobody, nobody, False)
         for lane in (0, LANES - 1):
             check_lane(lanes, lane, knowledge, nobody, nobody, with_upper=False)

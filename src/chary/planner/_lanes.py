@@ -31,11 +31,14 @@ __all__ = [
     "largest",
     "one_row_into",
     "reaches",
+    "two_half_rows_into",
     "versions_into",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# Successors, 32 bits wide where they are read so often that it tells.
+Places = NDArray[np.int64] | NDArray[np.int32]
 
 LANES = 16
 HALF = LANES // 2
@@ -55,43 +58,39 @@ def _splat(builder: Any, x: Any, lanes: int = LANES) -> Any:
 def _vector_at(builder: Any, pointer: Any, row: Any, lanes: int = LANES) -> Any:
     """Return the address of row `row` of an array with `lanes` columns."""
     offset = builder.mul(row, ir.Constant(INT64, lanes))
-    vector = ir.VectorType(ir.DoubleType(), lanes)
+    vector = ir.VectorType(pointer.type.pointee, lanes)
     return builder.bitcast(builder.gep(pointer, [offset]), vector.as_pointer())
 
 
 def _load(builder: Any, pointer: Any, row: Any, lanes: int = LANES) -> Any:
-    return builder.load(_vector_at(builder, pointer, row, lanes), align=8)
+    place = _vector_at(builder, pointer, row, lanes)
+    return builder.load(place, align=8 if place.type.pointee.element == ir.DoubleType() else 4)
 
 
 def _sums(
     builder: Any,
     begin: Any,
     end: Any,
-    successor: Any,
-    weights: Any,
-    values: list[Any],
-    lanes: int = LANES,
+    terms: Callable[[Any], list[Any]],
+    starts: list[Any],
 ) -> list[Any]:
-    """Emit the loop over a row's entries; return, for each array of values, sum_i weight_i V(x_i) by lane.
+    """Emit the loop over entries begin..end-1; return `starts` with their terms added in turn.
 
-    `weights(i)` gives entry i's weight as a vector.
+    `terms(i)` gives the vectors of entry i, one a start.
     """
     before = builder.block
     loop = builder.append_basic_block("entries")
     done = builder.append_basic_block("summed")
-    vector = ir.VectorType(ir.DoubleType(), lanes)
-    zero = ir.Constant(vector, [0.0] * lanes)
+    vector = starts[0].type
     builder.cbranch(builder.icmp_signed("<", begin, end), loop, done)
     builder.position_at_end(loop)
     i = builder.phi(INT64)
     i.add_incoming(begin, before)
-    sums = [builder.phi(vector) for _ in values]
-    x = builder.load(builder.gep(successor, [i]))
-    weight = weights(i)
+    sums = [builder.phi(vector) for _ in starts]
     longer = []
-    for total, v in zip(sums, values, strict=True):
-        total.add_incoming(zero, before)
-        longer.append(builder.fadd(total, builder.fmul(weight, _load(builder, v, x, lanes))))
+    for total, start, term in zip(sums, starts, terms(i), strict=True):
+        total.add_incoming(start, before)
+        longer.append(builder.fadd(total, term))
     following = builder.add(i, ir.Constant(INT64, 1))
     i.add_incoming(following, builder.block)
     for total, new in zip(sums, longer, strict=True):
@@ -99,11 +98,42 @@ def _sums(
     after = builder.block
     builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
     builder.position_at_end(done)
-    results = [builder.phi(vector) for _ in values]
-    for result, new in zip(results, longer, strict=True):
-        result.add_incoming(zero, before)
+    results = [builder.phi(vector) for _ in starts]
+    for result, start, new in zip(results, starts, longer, strict=True):
+        result.add_incoming(start, before)
         result.add_incoming(new, after)
     return results
+
+
+def _row_sums(
+    builder: Any,
+    begin: Any,
+    end: Any,
+    successor: Any,
+    weights: Callable[[Any], Any],
+    values: list[Any],
+    lanes: int = LANES,
+) -> list[Any]:
+    """Return, for each array of values, sum_i weight_i V(x_i) by lane, `weights(i)` being a vector."""
+    terms = _terms(builder, successor, weights, values, lanes)
+    return _sums(builder, begin, end, terms, [_zero(lanes)] * len(values))
+
+
+def _terms(
+    builder: Any, successor: Any, weights: Callable[[Any], Any], values: list[Any], lanes: int
+) -> Callable[[Any], list[Any]]:
+    def terms(i: Any) -> list[Any]:
+        x = builder.load(builder.gep(successor, [i]))
+        if x.type.width < INT64.width:
+            x = builder.zext(x, INT64)
+        weight = weights(i)
+        return [builder.fmul(weight, _load(builder, v, x, lanes)) for v in values]
+
+    return terms
+
+
+def _zero(lanes: int = LANES) -> Any:
+    return ir.Constant(ir.VectorType(ir.DoubleType(), lanes), [0.0] * lanes)
 
 
 def _finish(builder: Any, future: Any, reward: Any, discount: Any, n: Any, shift: Any, top: Any) -> Any:
@@ -115,7 +145,7 @@ def _finish(builder: Any, future: Any, reward: Any, discount: Any, n: Any, shift
 
 def _floor(builder: Any, value: Any) -> Any:
     """Emit max(value, 0)."""
-    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    zero = _zero()
     return builder.select(builder.fcmp_ordered(">", zero, value), zero, value)
 
 
@@ -137,7 +167,7 @@ def _splat_weights(context: Any, builder: Any, sig: Any, args: Any, place: int, 
 def _emit_one_row(context: Any, builder: Any, sig: Any, args: Any, lanes: int = LANES) -> Any:
     successor, v = (_data(context, builder, sig, args, place) for place in (4, 6))
     weights = _splat_weights(context, builder, sig, args, 5, lanes)
-    (future,) = _sums(builder, args[2], args[3], successor, weights, [v], lanes)
+    (future,) = _row_sums(builder, args[2], args[3], successor, weights, [v], lanes)
     value = _finish(builder, future, *(_splat(builder, x, lanes) for x in args[7:]))
     _store(context, builder, sig, args, 1, value, lanes)
     return context.get_dummy_value()
@@ -147,10 +177,29 @@ def _emit_half_row(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return _emit_one_row(context, builder, sig, args, HALF)
 
 
+def _emit_two_half_rows(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    successor, v = (_data(context, builder, sig, args, place) for place in (7, 9))
+    terms = _terms(builder, successor, _splat_weights(context, builder, sig, args, 8, HALF), [v], HALF)
+    begins, lengths = (args[3], args[5]), [builder.sub(args[4], args[3]), builder.sub(args[6], args[5])]
+    both = builder.select(builder.icmp_signed("<", *lengths), *lengths)
+
+    def pair(i: Any) -> list[Any]:
+        return [term for begin in begins for term in terms(builder.add(begin, i))]
+
+    sums = _sums(builder, ir.Constant(INT64, 0), both, pair, [_zero(HALF)] * 2)
+    discount = _splat(builder, args[12], HALF)
+    for place, begin, end, start in zip((0, 1), begins, (args[4], args[6]), sums, strict=True):
+        (future,) = _sums(builder, builder.add(begin, both), end, terms, [start])
+        reward = _splat(builder, args[10 + place], HALF)
+        value = builder.fadd(reward, builder.fmul(discount, future))
+        _store(context, builder, sig, args, 1 + place, value, HALF)
+    return context.get_dummy_value()
+
+
 def _emit_both_sides(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     successor, *values = (_data(context, builder, sig, args, place) for place in (5, 7, 8))
     weights = _splat_weights(context, builder, sig, args, 6)
-    futures = _sums(builder, args[3], args[4], successor, weights, values)
+    futures = _row_sums(builder, args[3], args[4], successor, weights, values)
     reward, discount, n, width, top = (_splat(builder, x) for x in args[9:])
     below = builder.fsub(ir.Constant(VECTOR, [-0.0] * LANES), width)
     for row, future, shift in zip((1, 2), futures, (below, width), strict=True):
@@ -161,7 +210,12 @@ def _emit_both_sides(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 def _emit_versions(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     successor, weight, v = (_data(context, builder, sig, args, place) for place in (4, 5, 6))
-    (future,) = _sums(builder, args[2], args[3], successor, lambda i: _load(builder, weight, i), [v])
+
+    def weights(i: Any) -> Any:
+        counts = _load(builder, weight, i)
+        return counts if counts.type == VECTOR else builder.sitofp(counts, VECTOR)
+
+    (future,) = _row_sums(builder, args[2], args[3], successor, weights, [v])
     reward, n, width = (
         _load(builder, _data(context, builder, sig, args, place), args[7]) for place in (8, 10, 12)
     )
@@ -257,7 +311,7 @@ def one_row_into(
     row: int,
     begin: int,
     end: int,
-    successor: Ints,
+    successor: Places,
     weight: Floats,
     v: Floats,
     reward: float,
@@ -282,7 +336,7 @@ def half_row_into(
     row: int,
     begin: int,
     end: int,
-    successor: Ints,
+    successor: Places,
     weight: Floats,
     v: Floats,
     reward: float,
@@ -298,6 +352,33 @@ def half_row_into(
     out[row] = _within(future, reward, discount, n, shift, top)
 
 
+@_instruction(_emit_two_half_rows)
+def two_half_rows_into(
+    out: Floats,
+    row: int,
+    other: int,
+    begin: int,
+    end: int,
+    begin_other: int,
+    end_other: int,
+    successor: Places,
+    weight: Floats,
+    v: Floats,
+    reward: float,
+    reward_other: float,
+    discount: float,
+) -> None:
+    """Fill out[row] and out[other], HALF lanes each: reward + discount * sum_i w_i V(x_i).
+
+    A sum waits for each of its additions; two of them at a time wait half as long.
+    """
+    for place, first, last, r in ((row, begin, end, reward), (other, begin_other, end_other, reward_other)):
+        future = np.zeros(HALF)
+        for i in range(first, last):
+            future += weight[i] * v[successor[i]]
+        out[place] = r + discount * future
+
+
 @_instruction(_emit_both_sides)
 def both_sides_into(
     out: Floats,
@@ -305,7 +386,7 @@ def both_sides_into(
     upper: int,
     begin: int,
     end: int,
-    successor: Ints,
+    successor: Places,
     weight: Floats,
     v_lower: Floats,
     v_upper: Floats,
@@ -329,7 +410,7 @@ def versions_into(
     row: int,
     begin: int,
     end: int,
-    successor: Ints,
+    successor: Places,
     weight: Floats,
     v: Floats,
     version: int,

@@ -44,7 +44,7 @@ from chary.planner._lanes import (
 )
 from chary.planner._versions import Versions, new_versions, vectors
 
-__all__ = ["Lanes", "Now", "Side", "new_lanes", "plan_lanes_into"]
+__all__ = ["Lanes", "Now", "Packed", "Side", "new_lanes", "pack_into", "plan_lanes_into", "with_room"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -106,6 +106,17 @@ class Now(IntEnum):
     VALID = 10
 
 
+class Packed(NamedTuple):
+    """A copy of the counts to read at every stage: rows without gaps in pair order, from `begin` (P,) on.
+
+    Rows that grow move about in `Rows`: a processor is late to guess what is read next, and keeps less of it.
+    """
+
+    begin: Ints
+    successor: NDArray[np.int32]
+    weight: Floats
+
+
 class Lanes(NamedTuple):
     """The plans of one batch; `on` says whether there are any, `now` which of them is in use.
 
@@ -118,6 +129,7 @@ class Lanes(NamedTuple):
     optimistic: Side
     upper: Floats
     versions: Versions
+    packed: Packed
     now: Ints
     bound: Floats
     rest: Floats
@@ -159,6 +171,7 @@ def new_lanes(setting: Setting, family: int) -> Lanes:
         optimistic=side(),
         upper=vectors(H + 1, S),
         versions=new_versions(setting, on=on),
+        packed=Packed(ints(P), np.zeros(0, dtype=np.int32), np.zeros(0)),
         now=ints(len(Now)),
         bound=np.zeros(P),
         rest=np.zeros(S),
@@ -169,6 +182,30 @@ def new_lanes(setting: Setting, family: int) -> Lanes:
     )
 
 
+def with_room(lanes: Lanes, entries: int) -> Lanes:
+    """Return lanes that can pack as many entries of rows."""
+    if not lanes.on or entries <= len(lanes.packed.successor):
+        return lanes
+    packed = lanes.packed._replace(successor=np.zeros(entries, dtype=np.int32), weight=np.zeros(entries))
+    return lanes._replace(packed=packed)
+
+
+@bare
+def pack_into(packed: Packed, rows: Rows) -> None:
+    """Copy the counts at hand, before a batch is planned; there must be room for them."""
+    place = 0
+    for p in range(len(packed.begin)):
+        first, n = rows.begin[p], rows.length[p]
+        packed.begin[p] = place
+        # Parts of the arrays, where no place can be negative: numba would test for that at every entry.
+        successor, weight = rows.successor[first : first + n], rows.weight[first : first + n]
+        narrow, copied = packed.successor[place : place + n], packed.weight[place : place + n]
+        for i in range(n):
+            narrow[i] = successor[i]
+            copied[i] = weight[i]
+        place += n
+
+
 @bare
 def plan_lanes_into(
     lanes: Lanes, rows: Rows, radii: Radii, side: Side, sign: int, prior: Ints, with_upper: bool
@@ -176,7 +213,7 @@ def plan_lanes_into(
     """Fill one optimum in every lane, and with `with_upper` the upper value of the lanes' own policies.
 
     What `backward_into` does in mode OPTIMISE and then EVALUATE, in another order: the pair that was best
-    last time is evaluated first, so that most of the others need not be.
+    last time is evaluated first, so that most of the others need not be. `lanes.packed` must hold the rows.
     """
     versions = lanes.versions
     _bounds_into(
@@ -234,10 +271,10 @@ def plan_lanes_into(
             rows.pair_start,
             rows.pair_action,
             rows.pair_index,
-            rows.begin,
+            lanes.packed.begin,
             rows.length,
-            rows.successor,
-            rows.weight,
+            lanes.packed.successor,
+            lanes.packed.weight,
             rows.total,
             rows.reward_total,
             radii.width,
@@ -334,7 +371,7 @@ def _stage_lanes_into(
     pair_index: Ints,
     begin: Ints,
     length: Ints,
-    successor: Ints,
+    successor: NDArray[np.int32],
     weight: Floats,
     total: Floats,
     reward_total: Floats,
