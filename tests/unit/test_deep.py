@@ -38,6 +38,9 @@ SMALL = {
     "pretraining": 0,
     "learning_rate": 3e-3,
     "tau": 0.02,
+    "beta": 1.0,
+    "optimism": 1.0,
+    "length_scale": 1.0,
 }
 
 
