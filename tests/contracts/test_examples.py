@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = ("clinic", "shop", "wrap_sb3")
+NAMES = ("clinic", "shop", "wrap_sb3", "deep_step")
 
 
 def printed(name: str, *options: str) -> str:
@@ -145,6 +145,22 @@ def test_without_stable_baselines_the_example_says_so_in_one_sentence_and_exits_
     assert done.returncode == 2
     assert done.stderr == "This example needs Stable-Baselines3. Run: pip install 'chary[sb3]'\n"
     assert done.stdout == ""
+
+
+def test_the_deep_learner_keeps_its_budget_step_by_step_and_can_be_kept(tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="jax is not installed: it is the extra 'deep'")
+    path = tmp_path / "agent.safetensors"
+    said = printed("deep_step", "--save", str(path))
+    assert "the promise is uncertified" in said
+    deficits = numbers(r"deficit ([\d.]+) of 40", said)
+    assert len(deficits) == 2
+    assert 0 < max(deficits) <= 40
+    # One update for each of the 200 steps of two episodes, after those from the log.
+    first, last = numbers(r"(\d+) updates", said)
+    assert last == first + 400
+    from chary.deep import DeepAgent
+
+    assert DeepAgent.load(path).episodes_begun == 2
 
 
 @pytest.mark.parametrize("name", NAMES)

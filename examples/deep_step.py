@@ -1,0 +1,64 @@
+"""A simulated HIV patient treated by the deep learner, step by step, under a budget for every episode.
+
+    python examples/deep_step.py [--quick] [--seed N] [--save agent.safetensors]
+
+The patient is a Gymnasium environment, so nothing here needs to know that the learner is written in JAX. It
+is told what others did before: treatments at random. Needs `pip install 'chary[deep]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import chary.envs.hiv
+from chary import Transition
+from chary.deep import DeepAgent, DeepOptions
+
+ETA = 40.0  # what an episode may lose against its baseline, in standardised rewards
+OPTIONS = DeepOptions(eta=ETA, width=32, features=32, batch=32, replay=20_000, pretraining=1_000)
+
+
+def random_treatments(env: gymnasium.Env[Any, Any], episodes: int, seed: int) -> list[list[Transition]]:
+    """Return what a log may hold: episodes in which each treatment was drawn by lot."""
+    rng, log = np.random.default_rng(seed), []
+    for _ in range(episodes):
+        observation, _ = env.reset()
+        steps, over = [], False
+        while not over:
+            action = int(rng.integers(4))
+            reached, reward, terminated, truncated, _ = env.step(action)
+            steps.append(Transition(observation, action, float(reward), reached, terminated))
+            observation, over = reached, terminated or truncated
+        log.append(steps)
+    return log
+
+
+def main() -> None:
+    """Learn from the log, treat some patients, and hold every one against the budget."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="two episodes in place of ten")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", metavar="FILE", help="keep the agent, to go on another day")
+    told = parser.parse_args()
+
+    env = gymnasium.make("chary/HIV-v0", patient=5)
+    agent = DeepAgent.for_env(env, OPTIONS, horizon=chary.envs.hiv.HORIZON, seed=told.seed)
+    agent.warm_start(random_treatments(env, 10, told.seed))
+    print(f"{agent.updates} updates from 10 logged episodes; the promise is {agent.standing}.")
+
+    for episode in agent.play(env, episodes=2 if told.quick else 10):
+        print(
+            f"episode {episode.number}: return {episode.returns:.1f}, "
+            f"deficit {episode.deficit:.2f} of {ETA:g}, explored {episode.explored} of {episode.steps} steps"
+        )
+    print(f"{agent.updates} updates in all, chains {agent.chains}")
+    if told.save:
+        agent.save(told.save)
+
+
+if __name__ == "__main__":
+    main()
