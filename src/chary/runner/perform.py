@@ -113,7 +113,7 @@ def result_files(spec: RunSpec, run: Any, spent: Mapping[str, Any], **told: Any)
 def checkpoint_of(spec: RunSpec, simulation: Any, spent: Mapping[str, Any]) -> bytes:
     """Return how far a run came, as `restored` takes it."""
     about = {"run": spec.id, **{name: spent[name] for name in ("wall", "cpu", "resumed")}}
-    return pack(KIND, simulation.state(), about)
+    return pack(KIND, simulation.state(), about, container=family_of(spec.problem).container)
 
 
 def restored(spec: RunSpec, kept: bytes) -> tuple[Any, dict[str, Any]] | None:

@@ -309,7 +309,7 @@ class Family(NamedTuple):
 
     `simulation` returns an object with `start`, `restore`, `state`, `advance`, `done` and `result`, `arrays`
     takes that result, and `compiled` is equal for runs that share what is compiled for them. `packages` are
-    those that results may depend on.
+    those that results may depend on, and `container` is what checkpoints lie in, see `chary.sealed`.
     """
 
     deep: bool
@@ -320,6 +320,7 @@ class Family(NamedTuple):
     arrays: Callable[[Any], dict[str, Any]]
     compiled: Callable[[RunSpec], str]
     packages: tuple[str, ...]
+    container: str
 
 
 def family_of(problem: object) -> Family:
@@ -371,6 +372,7 @@ _TABULAR = Family(
     _tabular_arrays,
     lambda spec: "",
     ("numpy", "numba", "scipy", "llvmlite"),
+    "npz",
 )
 _DEEP = Family(
     True,
@@ -381,6 +383,7 @@ _DEEP = Family(
     _deep_arrays,
     _compiled_deep,
     ("numpy", "numba", "llvmlite", "jax", "jaxlib", "optax"),
+    "safetensors",
 )
 
 
