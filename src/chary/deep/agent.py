@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import EpisodeId, Transition, check_episode_id
-from chary.deep.acting import Draws, choose, closed, learn_from, opened, remember
+from chary.deep.acting import Draws
 from chary.deep.acting import Transition as Step
-from chary.deep.learner import State, first_state, update
+from chary.deep.calls import Seen, compiled_calls, shared
+from chary.deep.learner import State
 from chary.deep.options import DeepOptions
-from chary.deep.replay import sample
 from chary.deep.saving import arrays_of, tree_like
-from chary.deep.shielding import Chain, first_ledger, rule_on_arrays
+from chary.deep.shielding import rule_on_arrays
 from chary.errors import (
     CharyError,
     InvalidAction,
@@ -37,7 +35,7 @@ from chary.errors import (
 )
 from chary.files import as_path, write_file
 from chary.sealed import pack, unpack
-from chary.shield import Decision, Ledger, Rule
+from chary.shield import Decision, Ledger
 
 if TYPE_CHECKING:
     import gymnasium
@@ -77,13 +75,6 @@ class EpisodeSummary(NamedTuple):
     terminated: bool
 
 
-class _Seen(NamedTuple):
-    """A step that was observed and not learnt from yet."""
-
-    step: Step
-    explored: Any
-
-
 @dataclass(slots=True)
 class _Open:
     """The open episode: where it is, and what was decided there. `seen` is step t - 1 until it is learnt."""
@@ -94,25 +85,11 @@ class _Open:
     draws: Draws
     t: int = 0
     decision: Decision | None = None
-    seen: _Seen | None = None
+    seen: Seen | None = None
 
     @property
     def terminated(self) -> bool:
         return self.seen is not None and bool(self.seen.step.ended)
-
-
-class _Calls(NamedTuple):
-    """The compiled functions; all but the first two are given the state to write in place."""
-
-    first: Callable[..., Any]
-    choose: Callable[..., Any]
-    open: Callable[..., Any]
-    learn_and_choose: Callable[..., Any]
-    learn_and_close: Callable[..., Any]
-    close: Callable[..., Any]
-    break_off: Callable[..., Any]
-    remember: Callable[..., Any]
-    pretrain: Callable[..., Any]
 
 
 @final
@@ -344,7 +321,7 @@ class DeepAgent:
                 f"'action' must be the one decided, {now.decision.action}, got {seen.action}."
             )
         self._check_same("state", transition.state, now)
-        now.seen = _Seen(seen, np.bool_(now.decision.explored))
+        now.seen = Seen(seen, np.bool_(now.decision.explored))
         now.observation, now.decision = np.asarray(seen.reached), None
         now.t += 1
 
@@ -496,7 +473,7 @@ class DeepAgent:
         self._limit = options.budget_rule.limit if options.agent == "chary" else math.inf
         with jax.enable_x64(True):
             self._rule = rule_on_arrays(options.budget_rule)
-        self._calls = _compiled(_shared(options), self.observation_size, self.n_actions, self.horizon)
+        self._calls = compiled_calls(shared(options), self.observation_size, self.n_actions, self.horizon)
         self._open = None
         self._begun = 0
         self._warmed = False
@@ -698,7 +675,7 @@ class DeepAgent:
             now.decision = self._decision(action, explored, float(charge), deficit, chain, begun)
         elif now.t > 0:
             one, flag = np.zeros(self.observation_size, np.float32), np.bool_(False)
-            blank = _Seen(Step._make((one, np.int32(0), np.float64(0.0), one, flag)), flag)
+            blank = Seen(Step._make((one, np.int32(0), np.float64(0.0), one, flag)), flag)
             seen = tree_like(blank, arrays, "open.seen.")
             now.seen = jax.tree.map(lambda leaf: np.asarray(leaf)[()], seen)
             told = Transition._make(now.seen.step)
@@ -739,93 +716,3 @@ def _spaces(env: gymnasium.Env[Any, Any]) -> tuple[tuple[int, ...], int]:
             "Wrap the environment in gymnasium.wrappers.TransformAction."
         )
     return tuple(int(n) for n in seen.shape), int(played.n)
-
-
-def _shared(options: DeepOptions) -> DeepOptions:
-    """Return options without what compiled code is told as it runs, or not at all."""
-    return replace(
-        options, eta=1.0, rule="strict", step_bound=None, after_refusal="pause", warm_up=0, pretraining=0
-    )
-
-
-@lru_cache(maxsize=16)
-def _compiled(options: DeepOptions, size: int, n_actions: int, horizon: int) -> _Calls:
-    """Return the compiled functions of all agents with these options and sizes."""
-    yes = np.bool_(True)
-
-    def at(draws: Draws, t: jax.Array) -> Draws:
-        return Draws(*(leaf[t] for leaf in draws))
-
-    def first(key: jax.Array) -> State:
-        # The key by which the compiled loop starts.
-        return first_state(options, size, n_actions, jax.random.split(key, 3)[0])
-
-    def open_(state: State) -> tuple[State, Draws, Ledger]:
-        state, _, draws = opened(options, state, horizon)
-        return state, draws, first_ledger()
-
-    def choose_(
-        state: State, ledger: Ledger, draws: Draws, rule: Rule, observation: jax.Array, t: jax.Array
-    ) -> tuple[Chain, Ledger, jax.Array]:
-        choice = choose(options, rule, state, ledger, observation, t, horizon, at(draws, t), jnp.asarray(yes))
-        chain, booked = jnp.int32(-1), jnp.float64(0.0)
-        if options.agent == "chary":
-            # What was booked, as `authorise` books it.
-            booked = jnp.where(choice.explored, jnp.minimum(choice.charge, rule.step_bound), 0.0)
-            chain = jnp.where(choice.explored, choice.chain.started - 1, -1)
-        told = (choice.action, choice.explored, booked, choice.ledger.deficit, chain)
-        row = jnp.stack([jnp.asarray(x).astype(jnp.float64) for x in told])
-        return choice.chain, choice.ledger, row
-
-    def learn(state: State, draws: Draws, seen: _Seen, t: jax.Array) -> State:
-        learnt, _ = learn_from(
-            options, state, seen.step, t, horizon, seen.explored, at(draws, t), jnp.asarray(yes)
-        )
-        return learnt
-
-    def learn_and_choose(
-        state: State,
-        ledger: Ledger,
-        draws: Draws,
-        rule: Rule,
-        observation: jax.Array,
-        t: jax.Array,
-        seen: _Seen,
-    ) -> tuple[State, Ledger, jax.Array]:
-        learnt = learn(state, draws, seen, t - 1)
-        chain, ledger, row = choose_(learnt, ledger, draws, rule, observation, t)
-        return learnt._replace(chain=chain), ledger, row
-
-    def learn_and_close(state: State, draws: Draws, seen: _Seen, t: jax.Array) -> State:
-        return closed(options, learn(state, draws, seen, t))
-
-    def close(state: State) -> State:
-        return closed(options, state)
-
-    def break_off(state: State, observation: jax.Array) -> State:
-        chain = state.chain
-        # A chain that had only just started has never been anywhere else.
-        starting = chain.fed & ~chain.complete & (chain.length == 0)
-        waits = chain._replace(target=jnp.where(starting, observation, chain.target))
-        return closed(options, state._replace(chain=waits))
-
-    def remember_(state: State, steps: Step, times: jax.Array, counts: jax.Array) -> State:
-        def one(state: State, row: tuple[Step, jax.Array, jax.Array]) -> tuple[State, None]:
-            step, t, counted = row
-            return remember(state, step, t, horizon, counted), None
-
-        state, _ = lax.scan(one, state, (steps, times, counts))
-        return state
-
-    def pretrain(state: State, keys: jax.Array) -> State:
-        def one(state: State, key: jax.Array) -> tuple[State, None]:
-            return update(options, state, sample(state.replay, key, options.batch))[0], None
-
-        state, _ = lax.scan(one, state, keys)
-        return state
-
-    # The state is given away: its replay is written in place.
-    changing = (open_, learn_and_choose, learn_and_close, close, break_off, remember_, pretrain)
-    return _Calls(
-        jax.jit(first), jax.jit(choose_), *(jax.jit(function, donate_argnums=0) for function in changing)
-    )
