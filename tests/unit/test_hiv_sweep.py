@@ -328,7 +328,8 @@ def test_lanes_agree_with_single_runs_but_for_rounding_and_go_on_where_they_were
     assert side.provenance["lanes"] == 2
     assert set(side.arrays) == set(alone)
     for name, array in alone.items():
-        np.testing.assert_allclose(side.arrays[name], array, rtol=1e-7, atol=1e-7, err_msg=name)
+        found = np.asarray(side.arrays[name], dtype=float)
+        np.testing.assert_allclose(found, array, rtol=1e-7, atol=1e-7, err_msg=name)
     # The first checkpoint is written before the second episode is told of.
     with pytest.raises(Interrupted):
         in_lanes(specs, tmp_path / "left", Stopping())

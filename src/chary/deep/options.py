@@ -86,7 +86,7 @@ class DeepOptions:
     patience: int | None = 5
     clock: str = "episode"
     lower: str = "lcb"
-    beta: float = 8.0
+    beta: float = 16.0
     optimism: float = 0.3
     cql_weight: float = 1.0
     features: int = 64

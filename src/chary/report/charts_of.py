@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from chary.charts import Chart, Panel, Series
 from chary.figures import PALETTE
 from chary.report.claims import say, say_rate
-from chary.report.lines import Lines, kind_of, looks_of, none_of, panel_of, plain, reined
+from chary.report.lines import Lines, kind_of, looks_of, none_of, panel_of, plain, reined, slug
 from chary.report.measured import Measured, Place
 from chary.results import ratio_band
 from chary.runner.spec import MAIN, Conditions, Experiment
@@ -444,7 +443,7 @@ class _Maker:
                     )
                 )
         return Chart(
-            key=f"study-{_slug(name)}",
+            key=f"study-{slug(name)}",
             title=question or name,
             caption=f"Mean over seeds with its 95 % interval. {told}From left to right: "
             f"{'; '.join(ordered)}. The calibrated scale was fixed before regret was looked at.",
@@ -493,7 +492,7 @@ class _Maker:
                     )
                 )
         return Chart(
-            key=f"study-{_slug(name)}",
+            key=f"study-{slug(name)}",
             title=question or name,
             caption=f"Mean over seeds with its 95 % interval. {told}".strip(),
             panels=tuple(panels),
@@ -523,7 +522,7 @@ class _Maker:
         if len(wanted) == 1:
             return [
                 Chart(
-                    key=f"study-{_slug(name)}",
+                    key=f"study-{slug(name)}",
                     title=f"{shown} ({variants[0]})",
                     caption=caption,
                     panels=tuple(panel for panels in sets.values() for panel in panels),
@@ -531,7 +530,7 @@ class _Maker:
             ]
         return [
             Chart(
-                key=f"study-{_slug(name)}" + ("" if column == "regret" else f"-{column}"),
+                key=f"study-{slug(name)}" + ("" if column == "regret" else f"-{column}"),
                 title=f"{shown} ({what}{label})",
                 caption=caption,
                 panels=tuple(sets[column]),
@@ -553,13 +552,3 @@ def _shown(budgets: Sequence[float]) -> tuple[list[float], str]:
     if len(budgets) <= MOST_BUDGETS:
         return list(budgets), ""
     return [budgets[0], budgets[-1]], f"Of {len(budgets)} budgets, the smallest and the largest are shown. "
-
-
-def _slug(text: str) -> str:
-    """Return a name fit for a file.
-
-    Example:
-        >>> _slug("Bonus scale!")
-        'bonus-scale'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "study"

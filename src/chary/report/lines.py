@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
@@ -14,7 +15,7 @@ from chary.figures import PALETTE
 from chary.report.measured import Measured, Place
 from chary.runner.spec import Experiment
 
-__all__ = ["GUIDE", "Lines", "Look", "kind_of", "looks_of", "none_of", "panel_of", "plain", "reined"]
+__all__ = ["GUIDE", "Lines", "Look", "kind_of", "looks_of", "none_of", "panel_of", "plain", "reined", "slug"]
 
 Floats = NDArray[np.float64]
 
@@ -267,3 +268,13 @@ def kind_of(values: Floats) -> str:
 def plain(values: Sequence[float] | Floats) -> tuple[float, ...]:
     """Return numbers as Python's own."""
     return tuple(float(value) for value in values)
+
+
+def slug(text: str) -> str:
+    """Return a name fit for a file.
+
+    Example:
+        >>> slug("Bonus scale!")
+        'bonus-scale'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "study"

@@ -10,7 +10,7 @@ from chary._deep_results import ACTIONS
 from chary.charts import Chart, Panel, Series
 from chary.figures import PALETTE
 from chary.report.claims import say, say_rate
-from chary.report.lines import Lines, looks_of, panel_of, plain, reined
+from chary.report.lines import Lines, looks_of, panel_of, plain, reined, slug
 from chary.report.measured import Measured, Place
 from chary.report.table1 import MILLION, TABLE_1, measured_entry
 from chary.results import Estimate
@@ -22,6 +22,13 @@ TREATMENTS = ("nothing", "RTI", "PI", "RTI and PI")
 # How far points of two series stand apart.
 SHIFT = 0.08
 COLOURS = ("grey", "light blue", "orange", "vermillion")
+# What studies compare: in words, the column of `runs`, and what it is multiplied by.
+STUDIED = (
+    ("maximum return, millions", "max_return", 1 / MILLION),
+    ("violations per 1,000 episodes", "violation_rate", 1000.0),
+    ("held-out charges that cover, %", "held_out_coverage", 100.0),
+    ("steps that leave the baseline", "deviating_steps", 1.0),
+)
 # Where an axis of shares ends.
 WHOLE = 1.05
 # The share of deviations that a charge is asked to cover.
@@ -326,24 +333,32 @@ class _Maker:
         )
 
     def study(self, name: str, question: str) -> Chart | None:
-        """Return maximum return, violations and booked deficits of the variants of a study, side by side."""
+        """Return returns, violations, charges and steps of a study: a column an algorithm and variant."""
         variants = self.measured.variants(name)
         if not variants:
             return None
         budget = self.measured.budgets(name, variants[0])[0]
-        measures = (
-            ("maximum return, millions", "max_return", 1 / MILLION),
-            ("violations per 1,000 episodes", "violation_rate", 1000.0),
-            ("steps that leave the baseline", "deviating_steps", 1.0),
-        )
+        places = [place for place in self.measured.places if place[1:3] == (budget, name)]
+        algorithms = dict.fromkeys(place.algorithm for place in places)
+        columns = [
+            ", ".join(
+                part
+                for part, many in (
+                    (place.algorithm, len(algorithms) > 1 or len(variants) == 1),
+                    (place.variant, len(variants) > 1),
+                )
+                if many
+            )
+            for place in places
+        ]
         panels = []
-        for title, column, factor in measures:
+        for title, column, factor in STUDIED:
             series = []
-            for algorithm in self.measured.algorithms(name, variants[0]):
+            for algorithm in algorithms:
                 found = [
                     (float(i), self.measured.mean(place, column))
-                    for i, variant in enumerate(variants)
-                    if self.measured.has(place := Place(algorithm, budget, name, variant))
+                    for i, place in enumerate(places)
+                    if place.algorithm == algorithm
                 ]
                 series.append(
                     self.lines.line_of(
@@ -355,15 +370,15 @@ class _Maker:
                         kind="points",
                     )
                 )
-            panels.append(
-                replace(panel_of(title.capitalize(), "", title, series), categories=tuple(variants))
-            )
+            panel = panel_of(f"{title[0].upper()}{title[1:]}", "", title, series)
+            panels.append(replace(panel, categories=tuple(columns)))
+        told = f", {variants[0]}" if len(variants) == 1 and variants[0] else ""
         return Chart(
-            key=f"study-{name}",
+            key=f"study-{slug(name)}",
             title=question or name,
-            caption=f"Mean over seeds with its 95 % interval, η = {budget:g}.",
+            caption=f"Mean over seeds with its 95 % interval, η = {budget:g}{told}.",
             panels=tuple(panels),
-            across=len(panels),
+            across=2,
         )
 
 
