@@ -44,4 +44,4 @@ def test_killing_a_sweep_of_the_deep_learner_changes_nothing(tmp_path: Path) -> 
 
 def saved(folder: Path) -> list[int]:
     """Return when the checkpoints of a sweep were written."""
-    return [path.stat().st_mtime_ns for path in sorted(folder.glob("work/*/checkpoint.npz"))]
+    return [path.stat().st_mtime_ns for path in sorted(folder.glob("work/*/checkpoint"))]

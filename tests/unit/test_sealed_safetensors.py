@@ -27,9 +27,10 @@ def packed() -> bytes:
 
 def test_arrays_come_back_as_they_were() -> None:
     about, arrays = unpack("example", packed())
-    assert about == {"seed": 3} and set(arrays) == set(ARRAYS)
+    assert about == {"seed": 3}
+    assert set(arrays) == set(ARRAYS)
     for name, array in ARRAYS.items():
-        assert arrays[name].dtype == array.dtype and arrays[name].shape == array.shape
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(arrays[name], array)
 
 

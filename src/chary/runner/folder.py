@@ -10,7 +10,7 @@ provenance.json    where, when and how long: the only file that differs between 
 manifest.json      the SHA-256 of the other files
 work/ID/               a run that is not finished
 running.json       it is being played
-checkpoint.npz     how far it came
+checkpoint         how far it came, sealed
 failed.json        why it was given up
 """
 
@@ -276,12 +276,12 @@ class SweepFolder:
         with self._writing():
             work = self._work / run
             work.mkdir(parents=True, exist_ok=True)
-            write_file(work / "checkpoint.npz", content)
+            write_file(work / "checkpoint", content)
 
     def checkpoint(self, run: str) -> bytes | None:
         """Return what was kept of an unfinished run, if anything was."""
         try:
-            return (self._work / run / "checkpoint.npz").read_bytes()
+            return (self._work / run / "checkpoint").read_bytes()
         except OSError:
             return None
 
