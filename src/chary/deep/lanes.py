@@ -62,12 +62,9 @@ class DeepLanes:
 
         A lane whose equations could not be integrated is noted in `failed`, and the others go on.
         """
-        first = self.simulations[0]
-        number = min(first._chunk, self.episodes - self.done)
-        audits = first.audit_every > 0 and number == first.audit_every
         began = time.perf_counter()
         with jax.enable_x64(True):
-            play = _plays_all(*self._kind, number, audits)
+            play = _plays_all(*self._kind, *self.simulations[0]._next())
             self._state, chunks = play(self._state, self._rules)
             chunks = jax.tree.map(np.asarray, chunks)
         share = (time.perf_counter() - began) / len(self.simulations)
@@ -77,14 +74,7 @@ class DeepLanes:
                 one._check(chunk)
             except InvalidData as problem:
                 self.failed.setdefault(i, problem)
-            one._logs.append(chunk.log)
-            one._seconds += share
-            one.done += number
-            if chunk.audit is not None:
-                one._audits.append(chunk.audit)
-                one._held_out.append(chunk.held_out)
-                one._audited.append(one.done - 1)
-        self.done += number
+            self.done = one._took(chunk, share)
         return self.done
 
     def settle(self) -> None:

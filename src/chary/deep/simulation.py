@@ -206,22 +206,13 @@ class DeepSimulation:
                 f"'advance' must come after 'start' and before the end, got {self.done} of {self.episodes} "
                 "episodes played."
             )
-        number = min(self._chunk, self.episodes - self.done)
-        audits = self.audit_every > 0 and number == self.audit_every
         began = time.perf_counter()
         with jax.enable_x64(True):
-            play = _plays(self.patient, _shared(self.options), number, audits)
+            play = _plays(self.patient, _shared(self.options), *self._next())
             self._state, chunk = play(self._state, self._rule)
             chunk = jax.tree.map(np.asarray, chunk)
-        self._seconds += time.perf_counter() - began
         self._check(chunk)
-        self._logs.append(chunk.log)
-        self.done += number
-        if chunk.audit is not None and chunk.held_out is not None:
-            self._audits.append(chunk.audit)
-            self._held_out.append(chunk.held_out)
-            self._audited.append(self.done - 1)
-        return self.done
+        return self._took(chunk, time.perf_counter() - began)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the rest of the run depends on: networks, optimiser, replay, keys, chain and log.
@@ -297,6 +288,22 @@ class DeepSimulation:
         with jax.enable_x64(True):
             none = [np.zeros((0, *leaf.shape), leaf.dtype) for leaf in blank_log(hiv(self.patient))]
         return EpisodeLog._make(np.concatenate(each) for each in zip(none, *self._logs, strict=True))
+
+    def _took(self, chunk: _Chunk, seconds: float) -> int:
+        """Keep what a chunk came to, and return how many episodes are done."""
+        self._seconds += seconds
+        self._logs.append(chunk.log)
+        self.done += len(chunk.log.returns)
+        if chunk.audit is not None and chunk.held_out is not None:
+            self._audits.append(chunk.audit)
+            self._held_out.append(chunk.held_out)
+            self._audited.append(self.done - 1)
+        return self.done
+
+    def _next(self) -> tuple[int, bool]:
+        """Return how many episodes the next chunk has, and whether its last one is audited."""
+        number = min(self._chunk, self.episodes - self.done)
+        return number, self.audit_every > 0 and number == self.audit_every
 
     def _check(self, chunk: _Chunk) -> None:
         """Refuse to go on from numbers that are not finite: no audit could tell a violation by them."""
