@@ -1,0 +1,73 @@
+"""Fill the tables of docs/deep.md from what is recorded: python benchmarks/deep_speed.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from _jobs import RESULTS, ROOT, fill, table
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """Return what a benchmark recorded."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found
+
+
+def told(spread: dict[str, float], digits: int = 0) -> str:
+    """Return a median with its least and most."""
+    return f"{spread['median']:,.{digits}f} ({spread['min']:,.{digits}f} to {spread['max']:,.{digits}f})"
+
+
+def training() -> str:
+    """Return what one core trains, and against Stable-Baselines3."""
+    found = recorded("deep-training")
+    rows = [[agent, told(rate["steps_a_processor_second"])] for agent, rate in found["rates"]["hiv"].items()]
+    text = (
+        f"One core, patient 5, environment steps a second of processor time (`{found['command']}`):\n\n"
+        f"{table(['agent', 'steps/s, median (least to most)'], rows)}\n\n"
+    )
+    peer = found["sb3"]
+    ratios = ", ".join(f"{agent} {told(ratio, 1)}" for agent, ratio in peer["ratio"].items())
+    text += (
+        f"DQN of Stable-Baselines3 on the same patient, in turns with ours: "
+        f"{told(peer['sb3_steps_a_processor_second'])} steps/s, so that ours is faster by {ratios}. "
+    )
+    scaling = found["scaling"]
+    return (
+        f"{text}{scaling['processes']} processes on as many cores: {scaling['sum_over_alone']:.2f} times one."
+    )
+
+
+def audit() -> str:
+    """Return what the truth costs."""
+    found = recorded("deep-audit")
+    rows = []
+    for stage in found["stages"]:
+        cost = stage["all"]["microseconds_a_baseline_step"]["jax, 24 lanes"]
+        rows.append([str(stage["episodes"]), told(cost, 1)])
+    return (
+        "The audit, microseconds of one core a step of a baseline's rollout, where all 200 steps of an "
+        f"episode are audited (`{found['command']}`):\n\n{table(['after episodes', 'us a step'], rows)}"
+    )
+
+
+def gpu() -> str:
+    """Return what a GPU trains."""
+    found = recorded("deep-gpu")
+    rows = [[f"{row['lanes']}", told(row["with_audit"]["steps_a_second"])] for row in found["rows"]]
+    bare = found["rows"][0]
+    return (
+        f"{found['device']}, runs side by side, with the ODE in float64, every tenth episode audited and as "
+        f"many held out (`{found['command']}`):\n\n{table(['lanes', 'environment steps/s'], rows)}\n\n"
+        f"Without audits {told(bare['without_audit']['steps_a_second'])} at {bare['lanes']} lanes."
+    )
+
+
+def main() -> None:
+    """Fill the page."""
+    fill(ROOT / "docs" / "deep.md", "deep-speed", "\n\n".join((training(), audit(), gpu())))
+
+
+if __name__ == "__main__":
+    main()
