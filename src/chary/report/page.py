@@ -335,27 +335,40 @@ def _tables(page: Page) -> str:
         "side of the weaker constraint, eq. (2), which asks it to be at most η in every episode. Steps and "
         "seconds are means over runs.</p>"
     ]
+    parts += summaries(measured, summary_table, colours)
+    parts.append(file_links(("summary", "differences", "claims")))
+    return "\n".join(parts)
+
+
+def summaries(
+    measured: Measured,
+    summary: Callable[[Measured, Sequence[Place]], Table],
+    colours: Mapping[str, str],
+) -> list[str]:
+    """Return a table of every budget, those of studies folded away."""
+    parts = []
     for study in measured.studies():
         for variant in measured.variants(study):
             inner = []
             for budget in measured.budgets(study, variant):
                 places = [place for place in measured.places if place[1:] == (budget, study, variant)]
-                inner.append(
-                    f"<h3>η = {budget:g}</h3>{table_html(summary_table(measured, places), colours=colours)}"
-                )
+                table = table_html(summary(measured, places), colours=colours)
+                inner.append(f"<h3>η = {budget:g}</h3>{table}")
             if study == MAIN:
                 parts += inner
             else:
                 head = safe(study if not variant else f"{study}: {variant}")
                 parts.append(f"<details><summary>Study “{head}”</summary>{''.join(inner)}</details>")
-    files = " · ".join(
-        f'<a href="tables/{name}.csv">{name}.csv</a>' for name in ("summary", "differences", "claims")
-    )
-    parts.append(
+    return parts
+
+
+def file_links(names: Sequence[str]) -> str:
+    """Return where the tables lie as files."""
+    files = " · ".join(f'<a href="tables/{name}.csv">{name}.csv</a>' for name in names)
+    return (
         f'<p class="note">As files: {files}, and all runs and curves as Parquet in the sweep\'s folder, '
         "<code>tables/</code>.</p>"
     )
-    return "\n".join(parts)
 
 
 def _differences(page: Page) -> str:

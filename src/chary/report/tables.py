@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from chary.report.claims import Claim, say, say_rate
@@ -137,16 +137,30 @@ def key_table(measured: Measured) -> Table:
 
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:
     """Return paired differences at equal seeds: every algorithm less UCBVI, ours less the paper's variant."""
+
+    def compared(place: Place, role: str) -> bool:
+        return role != "paper" or measured.role(place) in ("ours", "chosen", "naive")
+
+    return paired_rows(measured, COMPARED_WITH, MEASURES, compared)
+
+
+def paired_rows(
+    measured: Measured,
+    roles: Sequence[str],
+    measures: Sequence[str],
+    compared: Callable[[Place, str], bool] = lambda place, role: True,
+) -> list[dict[str, Any]]:
+    """Return paired differences of some measures: every algorithm less the first that has a role."""
     rows = []
     for place in measured.places:
-        for role in COMPARED_WITH:
-            if role == "paper" and measured.role(place) not in ("ours", "chosen", "naive"):
+        for role in roles:
+            if not compared(place, role):
                 continue
             for label in measured.algorithms(place.study, place.variant, roles=(role,))[:1]:
                 other = place._replace(algorithm=label)
                 if label == place.algorithm or not measured.has(other):
                     continue
-                found = {name: measured.difference(place, other, name) for name in MEASURES}
+                found = {name: measured.difference(place, other, name) for name in measures}
                 if None in found.values():
                     continue
                 row: dict[str, Any] = {
@@ -155,7 +169,7 @@ def difference_rows(measured: Measured) -> list[dict[str, Any]]:
                     "budget": place.budget,
                     "algorithm": place.algorithm,
                     "less": label,
-                    "pairs": len(set(measured.seeds(place)) & set(measured.seeds(other))),
+                    "pairs": len(measured.common(place, other)),
                 }
                 for name, estimate in found.items():
                     assert estimate is not None

@@ -23,11 +23,13 @@ from chary.report.page import (
     Sections,
     claims_section,
     figures_section,
+    file_links,
     incomplete,
     provenance_section,
     ranged,
     runtime_section,
     safe,
+    summaries,
     table_html,
 )
 from chary.report.table1 import MILLION, TABLE_1, judged_one, measured_entry
@@ -167,28 +169,12 @@ def _tables(page: Page) -> str:
         "independent, which those of one run are not: the runs with any violation are counted beside them. "
         "Steps and seconds are means over runs.</p>"
     ]
-    for study in measured.studies():
-        for variant in measured.variants(study):
-            inner = []
-            for budget in measured.budgets(study, variant):
-                places = [place for place in measured.places if place[1:] == (budget, study, variant)]
-                table = table_html(summary_table(measured, places), colours=colours)
-                inner.append(f"<h3>η = {budget:g}</h3>{table}")
-            if study == MAIN:
-                parts += inner
-            else:
-                head = safe(study if not variant else f"{study}: {variant}")
-                parts.append(f"<details><summary>Study “{head}”</summary>{''.join(inner)}</details>")
+    parts += summaries(measured, summary_table, colours)
     parts.append(
         "<h3>Treatments in the last tenth of the episodes</h3>"
         f"{table_html(action_table(measured, TREATMENTS), colours=colours)}"
     )
-    names = ("summary", "table-1", "differences", "claims")
-    files = " · ".join(f'<a href="tables/{name}.csv">{name}.csv</a>' for name in names)
-    parts.append(
-        f'<p class="note">As files: {files}, and all runs and curves as Parquet in the sweep\'s folder, '
-        "<code>tables/</code>.</p>"
-    )
+    parts.append(file_links(("summary", "table-1", "differences", "claims")))
     return "\n".join(parts)
 
 

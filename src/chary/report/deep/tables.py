@@ -12,7 +12,7 @@ from chary._deep_results import ACTIONS
 from chary.report.claims import say, say_rate
 from chary.report.measured import Measured, Place
 from chary.report.table1 import MILLION, TABLE_1, measured_entry
-from chary.report.tables import Table
+from chary.report.tables import Table, paired_rows
 from chary.results import Estimate
 
 __all__ = [
@@ -262,29 +262,7 @@ def action_table(measured: Measured, names: Sequence[str]) -> Table:
 
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:
     """Return paired differences at equal seeds: every algorithm less DQN, and less CQL."""
-    rows = []
-    for place in measured.places:
-        for role in COMPARED_WITH:
-            for label in measured.algorithms(place.study, place.variant, roles=(role,))[:1]:
-                other = place._replace(algorithm=label)
-                if label == place.algorithm or not measured.has(other):
-                    continue
-                found = {name: measured.difference(place, other, name) for name in MEASURES}
-                if None in found.values():
-                    continue
-                row: dict[str, Any] = {
-                    "study": place.study,
-                    "variant": place.variant,
-                    "budget": place.budget,
-                    "algorithm": place.algorithm,
-                    "less": label,
-                    "pairs": len(measured.common(place, other)),
-                }
-                for name, estimate in found.items():
-                    assert estimate is not None
-                    row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-                rows.append(row)
-    return rows
+    return paired_rows(measured, COMPARED_WITH, MEASURES)
 
 
 def difference_table(rows: Sequence[Mapping[str, Any]]) -> Table:
