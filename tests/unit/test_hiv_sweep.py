@@ -68,7 +68,7 @@ def test_an_agent_without_a_budget_is_run_once_and_a_spec_says_every_option() ->
     ("old", "new"),
     [
         ("etas = [40, 100]\naudit", "etas = [40.0, 100.0]\naudit"),
-        ("[learner]", "[learner]\nbeta = 1"),
+        ("[learner]", "[learner]\nridge = 1"),
         ('problem = "hiv"', 'problem = "hiv"\npatient = "5"'),
         ('problem = "hiv"', 'problem = "hiv"\ndiscount = 0.99'),
     ],
