@@ -18,8 +18,8 @@ import numpy as np
 from chary.envs.inventory import inventory
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP
 from chary.model.bounds import Bounds
-from chary.planner.reference import Confidence, Solution, Tally, backward
-from chary.planner.reference_charges import charge_coupled, charge_difference, charge_paper, differences
+from chary.reference.charges import charge_coupled, charge_difference, charge_paper, differences
+from chary.reference.planner import Confidence, Solution, Tally, backward
 
 WARM_UPS = (300, 1_500)
 ONLINE = 50_000

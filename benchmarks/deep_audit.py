@@ -34,9 +34,9 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from chary.deep import DeepOptions, begin, proceed  # noqa: E402
-from chary.deep.audit import audit_episode, value_of_baseline  # noqa: E402
 from chary.deep.networks import LOWER, Networks, forward, one, with_time  # noqa: E402
-from chary.deep.problems import hiv  # noqa: E402
+from chary.deep.simulation.audit import audit_episode, value_of_baseline  # noqa: E402
+from chary.deep.simulation.hiv import hiv  # noqa: E402
 from chary.envs.hiv import patient, step_many  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"

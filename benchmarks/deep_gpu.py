@@ -22,8 +22,8 @@ from typing import Any
 import jax
 
 from chary.deep import DeepOptions
-from chary.deep.lanes import DeepLanes
 from chary.deep.simulation import DeepSimulation
+from chary.deep.simulation.lanes import DeepLanes
 from chary.envs.hiv import HORIZON
 
 RESULTS = Path(__file__).resolve().parent / "results"

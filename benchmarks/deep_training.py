@@ -38,7 +38,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
 from chary.deep import DeepOptions, Environment, begin, proceed  # noqa: E402
-from chary.deep.problems import hiv  # noqa: E402
+from chary.deep.simulation.hiv import hiv  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 AGENTS = ("chary", "dqn", "cql")

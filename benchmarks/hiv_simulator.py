@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from _jobs import ROOT, fill, record, table
-from chary.envs.hiv.bench import COLUMNS, bench_hiv
+from chary.bench.hiv import COLUMNS, bench_hiv
 
 
 def main() -> None:

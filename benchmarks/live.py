@@ -28,7 +28,7 @@ import chary
 from chary.agents import CharyUCBVI, Transition
 from chary.agents.tabular import TabularAgent
 from chary.envs import make
-from chary.envs._gymnasium import TabularEnv
+from chary.envs.tabular_env import TabularEnv
 from chary.mdp import FiniteMDP
 from chary.presets import preset
 from chary.randomness import generator_for, seed_for

@@ -323,7 +323,7 @@ def _worst(big: dict[str, Any]) -> float:
 
 def draw(summary: dict[str, Any]) -> None:
     """Draw time above and memory below, one column an axis."""
-    from chary.figures import INK, require_matplotlib
+    from chary.charts.palette import INK, require_matplotlib
 
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -356,7 +356,7 @@ def draw(summary: dict[str, Any]) -> None:
 def _panel(axes: Axes, planners: dict[str, Any], measured: str, unit: float, symbol: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator
 
-    from chary.figures import INK, PALETTE
+    from chary.charts.palette import INK, PALETTE
 
     colours = dict(zip(PLANNERS, (PALETTE["blue"], PALETTE["vermillion"]), strict=True))
     for planner, curve in planners.items():

@@ -14,8 +14,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from chary.files import DRAFT
-from chary.runner.folder import SweepFolder
+from chary.storage.files import DRAFT
+from chary.sweeps.folder import SweepFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 REPRODUCTIONS = ROOT / "reproductions"

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.tiny_hiv import invented_files
 
-from chary.runner import worker
+from chary.sweeps import worker
 
 
 def invent(spec: Any, folder: Any, **options: Any) -> dict[str, bytes]:

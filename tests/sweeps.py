@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chary.runner.spec import Experiment
-from chary.runner.toml import parse_experiment
+from chary.sweeps.spec import Experiment
+from chary.sweeps.toml import parse_experiment
 
 SMALL = """
 name = "small"

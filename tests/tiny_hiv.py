@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import chary
-from chary.files import as_json, npz_bytes
-from chary.runner.folder import SweepFolder
-from chary.runner.spec import Experiment, RunSpec
-from chary.runner.toml import parse_experiment
+from chary.storage.files import as_json, npz_bytes
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import Experiment, RunSpec
+from chary.sweeps.toml import parse_experiment
 
 __all__ = ["OTHERS", "TINY", "invented", "invented_arrays", "invented_files", "tiny_experiment"]
 

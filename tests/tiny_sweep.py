@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 import chary
-from chary.files import as_json, npz_bytes
-from chary.run import Run
-from chary.runner.folder import SweepFolder
-from chary.runner.spec import Algorithm, Conditions, Experiment, Study, Variant
-from chary.store import run_arrays
+from chary.simulation.run import Run, run_arrays
+from chary.storage.files import as_json, npz_bytes
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import Algorithm, Conditions, Experiment, Study, Variant
 
 __all__ = ["EPISODES", "ETAS", "play", "tiny_experiment"]
 

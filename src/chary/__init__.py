@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from chary._gymnasium_ids import register_on_import
-
 if TYPE_CHECKING:
     from chary import critics as critics
     from chary import data as data
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
     from chary.results import load_results as load_results
     from chary.rollouts import rollout as rollout
     from chary.rollouts import rollout_many as rollout_many
-    from chary.run import Run as Run
     from chary.shield import Rule as Rule
     from chary.shield import Shield as Shield
     from chary.simulation import simulate as simulate
+    from chary.simulation.run import Run as Run
 
 __version__ = "0.1.0"
 
@@ -57,7 +55,7 @@ _HOMES: dict[str, str | None] = {
     "OwnBaseline": "chary.policies",
     "Random": "chary.agents",
     "Rule": "chary.shield",
-    "Run": "chary.run",
+    "Run": "chary.simulation.run",
     "Setting": "chary.mdp",
     "Shield": "chary.shield",
     "StepMix": "chary.agents",
@@ -81,9 +79,6 @@ __all__ = [
     *_HOMES,
     "__version__",
 ]
-
-
-register_on_import()
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,32 +35,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 PACKAGE = Path(__file__).parent
-# Where compiled code comes from: these files, and what they compile of the shield.
-KERNELS = (
-    "_audit_kernels.py",
-    "_chains.py",
-    "_compile.py",
-    "_episode.py",
-    "_episode_log.py",
-    "_guess.py",
-    "_loop.py",
-    "_plan_check.py",
-    "agents/_mixtures.py",
-    "envs/hiv/_arithmetic.py",
-    "envs/hiv/_kernels.py",
-    "model/counts.py",
-    "model/radii.py",
-    "model/rows.py",
-    "planner/_backup.py",
-    "planner/_kernels.py",
-    "planner/_lane_plans.py",
-    "planner/_lanes.py",
-    "planner/_prices.py",
-    "planner/_versions.py",
-    "planner/incremental.py",
-    "shield/ledger.py",
-    "shield/rule.py",
-)
 
 
 class LinkedLibrary(JITCodeLibrary):
@@ -153,6 +128,26 @@ def folded(function: F) -> F:
     return compiled
 
 
+def kernel_sources(package: Path = PACKAGE) -> dict[Path, bytes]:
+    """Return the files that compiled code comes from, with their contents, in a fixed order.
+
+    These are the modules that import this one or numba, and what they import of the shield.
+    """
+    texts = {path: path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    kernels = {
+        path
+        for path, text in texts.items()
+        if re.search(rb"^(from|import) (chary\._compile|numba)\b", text, re.M)
+    }
+    shared = {
+        name
+        for path in kernels
+        for name in re.findall(rb"^from chary\.shield\.(\w+) import", texts[path], re.M)
+    }
+    kernels |= {package / "shield" / f"{name.decode()}.py" for name in shared}
+    return {path: texts[path] for path in sorted(kernels)}
+
+
 def drop_stale_cache(package: Path = PACKAGE) -> bool:
     """Delete compiled code older than its sources, and say whether there was any.
 
@@ -162,11 +157,12 @@ def drop_stale_cache(package: Path = PACKAGE) -> bool:
     stamp = package / "__pycache__" / "kernels.sha256"
     # Where the package cannot be read or written, numba caches elsewhere: there is nothing of ours to delete.
     with contextlib.suppress(OSError):
-        digest = hashlib.sha256(b"".join((package / name).read_bytes() for name in KERNELS)).hexdigest()
+        sources = kernel_sources(package)
+        digest = hashlib.sha256(b"".join(sources.values())).hexdigest()
         if stamp.exists() and stamp.read_text() == digest:
             return False
-        for name in KERNELS:
-            place = (package / name).parent / "__pycache__"
+        for path in sources:
+            place = path.parent / "__pycache__"
             for compiled in [*place.glob("*.nbi"), *place.glob("*.nbc")]:
                 compiled.unlink(missing_ok=True)
         stamp.parent.mkdir(exist_ok=True)

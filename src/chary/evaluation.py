@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from chary.data import Log
 from chary.data._columns import Places
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
+from chary.mdp.setting import Setting
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 from chary.model.radii import exact_radii
 from chary.planner._backup import LOWER, UPPER
 from chary.planner.plan import policy_values
 from chary.policies import Policy, as_policy_table, raw_value, scaled_value
-from chary.setting import Setting
 
 __all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
 

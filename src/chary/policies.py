@@ -15,11 +15,11 @@ from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary._mdp_checks import as_start, frozen
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
-from chary.files import write_file
-from chary.sealed import pack, unpack
-from chary.setting import Setting, as_policy
+from chary.mdp._checks import as_start, frozen
+from chary.mdp.setting import Setting, as_policy
+from chary.storage.files import write_file
+from chary.storage.sealed import pack, unpack
 
 __all__ = [
     "ROLES",
@@ -364,7 +364,7 @@ def raw_value(value: float, setting: Setting) -> float:
         InvalidSetting: if it is not a finite number.
 
     Example:
-        >>> from chary.setting import RewardScale
+        >>> from chary.mdp.setting import RewardScale
         >>> cold = Setting.declare(n_states=1, n_actions=1, horizon=4, scale=RewardScale(-10.0, 10.0))
         >>> raw_value(3.0, cold), scaled_value(20.0, cold)
         (20.0, 3.0)

@@ -9,7 +9,7 @@ from tests.contracts.test_report_in_browser import browser, opened
 from tests.tiny_hiv import invented, tiny_experiment
 
 from chary.report import write_report
-from chary.runner.folder import SweepFolder
+from chary.sweeps.folder import SweepFolder
 
 
 def test_every_figure_of_a_deep_sweep_is_drawn_without_an_error(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.tiny_sweep import play, tiny_experiment
 
 from chary.report import write_report
-from chary.runner.folder import SweepFolder
+from chary.sweeps.folder import SweepFolder
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 REQUIRED = os.environ.get("CHARY_REQUIRE_BROWSER") == "1"

@@ -24,8 +24,8 @@ from chary.critics import CriticBounds, CriticShield, FunctionCritic
 from chary.envs import TabularEnv, inventory, make, riverswim
 from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting, OutOfOrder
 from chary.mdp import FiniteMDP
+from chary.mdp.setting import Setting
 from chary.rollouts import Episode, rollout, rollout_many
-from chary.setting import Setting
 from chary.shield import Decision, Plan, Rule, Shield
 from chary.wrappers import Guard, Padded, Shielded, ShieldedVector, setting_of
 

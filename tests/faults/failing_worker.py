@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chary.runner import worker
-from chary.runner.perform import perform
+from chary.sweeps import worker
+from chary.sweeps.perform import perform
 
 
 def fail(spec: Any, folder: Any, **options: Any) -> dict[str, bytes]:

@@ -31,7 +31,7 @@ from chary.data import (
     write_log,
 )
 from chary.mdp import RewardScale
-from chary.sealed import pack
+from chary.storage.sealed import pack
 
 HEADER = "episode,t,state,action,reward,next_state,terminated\n"
 # Row 1 is the header; rows 2 to 4 are episode 0, rows 5 and 6 episode 1.

@@ -41,12 +41,12 @@ from chary.data import Bins, Codebook, Log
 from chary.envs import PROBLEMS, TabularEnv
 from chary.errors import CharyError
 from chary.evaluation import start_weights
+from chary.mdp.setting import RewardScale
 from chary.model.bounds import Bounds
 from chary.results import load_results
-from chary.runner.folder import FOLDER_SCHEMA
-from chary.runner.toml import parse_experiment, read_experiment
-from chary.setting import RewardScale
 from chary.shield import within
+from chary.sweeps.folder import FOLDER_SCHEMA
+from chary.sweeps.toml import parse_experiment, read_experiment
 from chary.testing import check_critic, check_plan
 from chary.wrappers import Padded, Shielded, ShieldedVector, setting_of
 

@@ -15,12 +15,12 @@ import pytest
 from tests.sweeps import SMALL, Silence, chary, digests, small_experiment
 
 from chary.errors import InvalidData, InvalidSetting
-from chary.runner.engines import LocalEngine
-from chary.runner.folder import SweepFolder
-from chary.runner.spec import RunSpec
-from chary.runner.sweep import SweepResult, sweep
-from chary.sealed import pack
 from chary.simulation import Simulation
+from chary.storage.sealed import pack
+from chary.sweeps.engines.local import LocalEngine
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import RunSpec
+from chary.sweeps.sweep import SweepResult, sweep
 
 WORKER = "tests.faults.failing_worker"
 
@@ -30,7 +30,7 @@ def _workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
 
 
-def play(folder: Path, *, workers: int = 1, module: str = "chary.runner.worker") -> SweepResult:
+def play(folder: Path, *, workers: int = 1, module: str = "chary.sweeps.worker") -> SweepResult:
     engine = LocalEngine(workers, module=module)
     return sweep(small_experiment(), folder, engine, Silence(), command="a test")
 
@@ -202,7 +202,7 @@ def test_a_run_whose_worker_always_vanishes_is_given_up(
 ) -> None:
     monkeypatch.setenv("CHARY_TEST_FAILURE", "vanish,ucbvi,always")
     monkeypatch.setenv("CHARY_TEST_MARKER", str(tmp_path / "marker"))
-    monkeypatch.setattr("chary.runner.engines.MOST_LOSSES", 2)
+    monkeypatch.setattr("chary.sweeps.engines.local.MOST_LOSSES", 2)
     result = play(tmp_path / "gone", module=WORKER)
     assert [failure.traceback for failure in result.failures] == ["its worker ended without a word (Killed)."]
 
@@ -214,7 +214,7 @@ def test_the_command_line_leaves_with_one_where_a_run_failed(
     monkeypatch.setenv("CHARY_TEST_FAILURE", "raise,ucbvi,always")
     monkeypatch.setenv("CHARY_TEST_MARKER", str(tmp_path / "marker"))
     script = (
-        "from chary.runner import engines; import functools; from chary.cli import main\n"
+        "from chary.sweeps.engines import local as engines; import functools; from chary.cli import main\n"
         f"engines.LocalEngine = functools.partial(engines.LocalEngine, module={WORKER!r})\n"
         f"main(['sweep', {str(tmp_path / 'small.toml')!r}, '--out', {str(tmp_path / 's')!r}, '--no-report'])"
     )

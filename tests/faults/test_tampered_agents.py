@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from chary import OwnBaseline, Setting, TabularAgent, Transition, make_agent
 from chary.errors import CharyError, InvalidData, InvalidSetting
-from chary.files import npz_bytes
-from chary.sealed import DESCRIPTION, pack
-from chary.setting import RewardScale
+from chary.mdp.setting import RewardScale
+from chary.storage.files import npz_bytes
+from chary.storage.sealed import DESCRIPTION, pack
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -17,7 +17,7 @@ from tests.deep_walk import HORIZON, START, go_on, logged, new_agent
 
 from chary import Setting, TabularAgent, make_agent
 from chary.errors import InvalidData, InvalidSetting
-from chary.sealed import pack
+from chary.storage.sealed import pack
 
 jax = pytest.importorskip("jax")
 pytest.importorskip("optax")

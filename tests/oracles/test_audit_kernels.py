@@ -20,16 +20,17 @@ from chary.audit import Truth, audit_episode, gap_bound
 from chary.envs import TabularEnv, inventory
 from chary.mdp import FiniteMDP
 from chary.model.bounds import FAMILIES
-from chary.planner import reference, reference_charges
 from chary.planner._backup import LOWER, new_scratch
-from chary.planner._kernels import EVALUATE_ALL, backward_into
+from chary.planner._full import EVALUATE_ALL, backward_into
 from chary.planner.plan import TabularPlan
-from chary.planner.reference import Confidence, Tally
-from chary.planner.reference_charges import Side
 from chary.randomness import generator_for, seed_for
+from chary.reference import charges as reference_charges
+from chary.reference import planner as reference
+from chary.reference.charges import Side
+from chary.reference.planner import Confidence, Tally
 from chary.rollouts import Episode, rollout
-from chary.run import Run
 from chary.simulation import simulate
+from chary.simulation.run import Run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -16,9 +16,9 @@ jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 pytest.importorskip("optax")
 deep: Any = pytest.importorskip("chary.deep")
-audit = pytest.importorskip("chary.deep.audit")
+audit = pytest.importorskip("chary.deep.simulation.audit")
 networks = pytest.importorskip("chary.deep.networks")
-problems = pytest.importorskip("chary.deep.problems")
+problems = pytest.importorskip("chary.deep.simulation.hiv")
 
 GAMMA, H = 0.9, 14
 OPTIONS = deep.DeepOptions(agent="random", discount=GAMMA, width=8, warm_up=1, pretraining=0)

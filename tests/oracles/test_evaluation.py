@@ -17,15 +17,15 @@ from chary.data import Log
 from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
 from chary.evaluation import evaluate_policy, start_weights
 from chary.mdp import FiniteMDP
+from chary.mdp.setting import RewardScale, Setting
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
-from chary.planner import reference
 from chary.planner._backup import LOWER, new_scratch
-from chary.planner._kernels import CHARGES, OPTIMISE, backward_into
+from chary.planner._full import CHARGES, OPTIMISE, backward_into
 from chary.planner.plan import TabularPlan, floor_plan, own_plan, policy_values
-from chary.planner.reference import Confidence, Tally
 from chary.policies import OwnBaseline
-from chary.setting import RewardScale, Setting
+from chary.reference import planner as reference
+from chary.reference.planner import Confidence, Tally
 from chary.testing import check_plan
 
 Floats = NDArray[np.float64]

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.integrate import odeint
 
+from chary.bench.hiv import bench_hiv, integrate_by_scipy
 from chary.envs.hiv import EFFICACIES, HORIZON, NAMES, PATIENTS, START, patient, step, step_many
 from chary.envs.hiv._kernels import slope_into
-from chary.envs.hiv.bench import bench_hiv, integrate_by_scipy
 
 Floats = NDArray[np.float64]
 RECORDED = json.loads((Path(__file__).parent / "hiv_trajectories.json").read_text())["trajectories"]

@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from chary._audit_kernels import PLAYED, new_judge
 from chary.agents._mixtures import CUCBVI, EPSMIX, STEPMIX, new_mixture, switch_step
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
-from chary.planner import reference, reference_charges
 from chary.planner._backup import LOWER, UPPER, new_scratch
-from chary.planner._kernels import CHARGES, EVALUATE, OPTIMISE, backward_into, explore_into, new_explorer
+from chary.planner._full import CHARGES, EVALUATE, OPTIMISE, backward_into, explore_into, new_explorer
 from chary.planner.plan import TabularPlan
-from chary.planner.reference import Confidence, Solution, Tally
+from chary.reference import charges as reference_charges
+from chary.reference import planner as reference
+from chary.reference.planner import Confidence, Solution, Tally
+from chary.simulation._judge import PLAYED, new_judge
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

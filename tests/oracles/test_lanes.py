@@ -18,13 +18,13 @@ from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
-from chary.planner import _lanes
+from chary.planner import _vectors as _lanes
 from chary.planner._backup import LOWER, UPPER, new_scratch
-from chary.planner._kernels import EVALUATE, OPTIMISE, backward_into
-from chary.planner._lane_plans import evaluate_into, lane_action
-from chary.planner._lanes import HALF, LANES
-from chary.planner._versions import Versions, forget_versions, vectors, version_into
-from chary.planner.incremental import Lanes, Side, new_lanes, pack_into, plan_lanes_into, with_room
+from chary.planner._batch import Lanes, Side, new_lanes, pack_into, plan_lanes_into, with_room
+from chary.planner._batch_versions import Versions, forget_versions, vectors, version_into
+from chary.planner._current import evaluate_into, lane_action
+from chary.planner._full import EVALUATE, OPTIMISE, backward_into
+from chary.planner._vectors import HALF, LANES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,7 +12,8 @@ from scipy import optimize
 
 from chary.mdp import FiniteMDP, KnownReward
 from chary.model.bounds import Bounds
-from chary.planner.reference import (
+from chary.reference.charges import Side, deviation_bound
+from chary.reference.planner import (
     Confidence,
     Tally,
     backup,
@@ -33,7 +34,6 @@ from chary.planner.reference import (
     step_variance,
     visits,
 )
-from chary.planner.reference_charges import Side, deviation_bound
 
 Floats = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from chary.audit import Truth
 from chary.envs import corridor, inventory, riverswim
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES
-from chary.planner._kernels import CHARGES
-from chary.run import ChainLog, Run, Steps
+from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES
+from chary.simulation.run import ChainLog, Run, Steps
 
 POOLS = (1, 3, 1000)
 PATIENCE = (None, 0, 2)

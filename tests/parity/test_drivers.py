@@ -16,10 +16,10 @@ from chary.agents.chary_ucbvi import DATA
 from chary.envs import inventory, riverswim
 from chary.mdp import FiniteMDP
 from chary.model.bounds import UCBVI_FAMILIES
-from chary.planner._kernels import CHARGES
-from chary.run import Run
+from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES
 from chary.simulation import simulate
+from chary.simulation.run import Run
 
 EPISODES = 25
 # The space of options is large, and a pair of runs takes milliseconds.

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, specs
 
-from chary import _compiled_run, simulation
-from chary._audit_kernels import PLAYED, Judge, evaluate_truly_into, new_judge
+from chary import simulation
 from chary._compile import OPTIONS
-from chary._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
 from chary.agents import AGENTS, UCBVI, AgentSpec, CharyUCBVI, make_agent
 from chary.envs import inventory, riverswim, sepsis
 from chary.errors import InvalidSetting, PlannerMismatch, UnknownName
@@ -26,7 +24,8 @@ from chary.model.knowledge import Knowledge
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch, new_scratch
-from chary.planner._kernels import (
+from chary.planner._batch import Lanes, Now, new_lanes
+from chary.planner._full import (
     DIFFERENCE,
     PlanArrays,
     explore_into,
@@ -34,10 +33,12 @@ from chary.planner._kernels import (
     new_plan_arrays,
     plan_into,
 )
-from chary.planner._lanes import LANES
-from chary.planner.incremental import Lanes, Now, new_lanes
-from chary.run import Run
+from chary.planner._vectors import LANES
 from chary.simulation import Simulation, simulate
+from chary.simulation import _compiled as _compiled_run
+from chary.simulation._judge import PLAYED, Judge, evaluate_truly_into, new_judge
+from chary.simulation._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
+from chary.simulation.run import Run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

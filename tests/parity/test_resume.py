@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.parity.same_runs import PROBLEMS, SCALES, check_same_run, draw_mdp, specs
 
-from chary import _compiled_run
 from chary.agents import AGENTS, AgentSpec, CharyUCBVI, make_agent
 from chary.envs import riverswim
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp import FiniteMDP
 from chary.simulation import Simulation, simulate
+from chary.simulation import _compiled as _compiled_run
 
 EPISODES = 60
 OPTIONS: dict[str, Any] = {"episodes": EPISODES, "warmup": 15, "record_steps": True, "seed": 3}

@@ -14,8 +14,8 @@ import pytest
 
 from chary import FiniteMDP, OwnBaseline, TabularAgent, Transition, envs, make_agent
 from chary.policies import ROLES
-from chary.sealed import pack
 from chary.shield import Decision
+from chary.storage.sealed import pack
 
 CHARY: dict[str, Any] = {"eta": 0.6, "bonus": "hoeffding", "bonus_scale": 0.001}
 # Name, options, and the role of an own baseline, if any.

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from chary.mdp import FiniteMDP
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
-from chary.planner.reference import (
+from chary.reference.charges import (
+    Side,
+    charge_coupled,
+    charge_difference,
+    charge_paper,
+    deviation_bound,
+    differences,
+)
+from chary.reference.planner import (
     Confidence,
     Solution,
     Tally,
@@ -30,14 +38,6 @@ from chary.planner.reference import (
     l1_reward_radius,
     reward_mean,
     visits,
-)
-from chary.planner.reference_charges import (
-    Side,
-    charge_coupled,
-    charge_difference,
-    charge_paper,
-    deviation_bound,
-    differences,
 )
 
 Floats = NDArray[np.float64]

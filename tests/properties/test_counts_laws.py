@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from chary._loop import has_room
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
 from chary.model.rows import Rows, count_into, repacked, room_needed
+from chary.simulation._loop import has_room
 
 S, A = 7, 2
 ALLOWED = np.ones((S, A), dtype=bool)

@@ -16,10 +16,10 @@ from chary.agents import UCBVI, AgentSpec, Baseline, CharyUCBVI, Frozen
 from chary.agents.chary_ucbvi import DATA
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP
 from chary.model.bounds import FAMILIES
-from chary.planner._kernels import CHARGES
-from chary.run import ChainLog, Run, Steps
+from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, Ledger, Rule, authorise
 from chary.simulation import simulate
+from chary.simulation.run import ChainLog, Run, Steps
 
 EPISODES, WARMUP = 30, 30
 ROUNDING = 1e-9
@@ -397,8 +397,8 @@ def test_watching_changes_nothing(
     reported: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
         # Blocks of one episode.
-        patch.setattr("chary._compiled_run.BLOCK_SECONDS", 0.0)
-        patch.setattr("chary._compiled_run.LANES", 1)
+        patch.setattr("chary.simulation._compiled.BLOCK_SECONDS", 0.0)
+        patch.setattr("chary.simulation._compiled.LANES", 1)
         watched = play(
             mdp,
             spec,

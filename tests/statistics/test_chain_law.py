@@ -19,8 +19,8 @@ from scipy import stats
 from chary.agents import UCBVI, CharyUCBVI
 from chary.audit import Truth
 from chary.mdp import FiniteMDP
-from chary.run import Run
 from chary.simulation import simulate
+from chary.simulation.run import Run
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

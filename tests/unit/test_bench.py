@@ -12,12 +12,20 @@ import numpy as np
 import pytest
 
 import chary
-from chary import bench as module
-from chary.bench import AMOUNTS, COLUMNS, Measurement, bench, configurations, identical, replan_densely
+from chary.bench import planner as module
+from chary.bench.planner import (
+    AMOUNTS,
+    COLUMNS,
+    Measurement,
+    bench,
+    configurations,
+    identical,
+    replan_densely,
+)
 from chary.cli import main
 from chary.errors import CharyError
-from chary.planner.reference import exact
 from chary.presets import NAMES, preset
+from chary.reference.planner import exact
 
 PROMISED = (
     "us_per_episode ratio_vs_full ratio_vs_dense identical seconds_50k peak_memory_mb start_seconds "

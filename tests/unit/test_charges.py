@@ -9,7 +9,15 @@ import pytest
 
 from chary.mdp import FiniteMDP
 from chary.model.bounds import Bounds
-from chary.planner.reference import (
+from chary.reference.charges import (
+    charge_coupled,
+    charge_difference,
+    charge_paper,
+    deviation_bound,
+    differences,
+    transport_cost,
+)
+from chary.reference.planner import (
     Confidence,
     Solution,
     Tally,
@@ -20,14 +28,6 @@ from chary.planner.reference import (
     hoeffding_bonus,
     l1_radius,
     visits,
-)
-from chary.planner.reference_charges import (
-    charge_coupled,
-    charge_difference,
-    charge_paper,
-    deviation_bound,
-    differences,
-    transport_cost,
 )
 
 

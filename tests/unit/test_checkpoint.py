@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chary.errors import InvalidData
-from chary.sealed import pack, unpack
+from chary.storage.sealed import pack, unpack
 
 ARRAYS = {"counts": np.arange(6).reshape(2, 3), "text": np.array("generators"), "empty": np.zeros((0, 2))}
 WHOLE = pack("run", ARRAYS, {"run": "abc", "wall": 1.5})

@@ -25,7 +25,7 @@ from chary.agents import AGENTS
 from chary.cli import app, main
 from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.presets import NAMES, parse, preset
-from chary.store import ResultFolder
+from chary.storage.result_folder import ResultFolder
 
 # What `chary run --json` prints at least.
 PROMISED = (

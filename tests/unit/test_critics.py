@@ -32,7 +32,7 @@ from chary.critics import (
 from chary.envs import inventory
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder, UnknownName
 from chary.mdp import FiniteMDP
-from chary.planner.reference import exact
+from chary.reference.planner import exact
 from chary.shield import Ledger, Rule
 from chary.testing import check_critic, check_plan
 

@@ -26,7 +26,7 @@ from chary.data import (
     write_log,
 )
 from chary.errors import InvalidData, InvalidSetting
-from chary.setting import RewardScale
+from chary.mdp.setting import RewardScale
 
 HEADER = "episode,t,state,action,reward,next_state,terminated\n"
 # Two episodes: 0 -> 1 -> 2, which ends it, and 0 -> 0 cut off.

@@ -12,7 +12,7 @@ from tests.deep_walk import HORIZON, START, go_on, logged, move, new_agent, smal
 
 from chary import Transition
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
-from chary.sealed import pack
+from chary.storage.sealed import pack
 
 jax = pytest.importorskip("jax")
 pytest.importorskip("optax")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
-from chary.sealed import pack, unpack
+from chary.storage.sealed import pack, unpack
 
 pytest.importorskip("jax")
 pytest.importorskip("optax")

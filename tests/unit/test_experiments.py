@@ -10,8 +10,8 @@ from tests.sweeps import SMALL, small_experiment
 
 from chary.agents import AGENTS
 from chary.errors import CharyError, InvalidSetting, UnknownName
-from chary.runner.spec import Conditions, Experiment, RunSpec
-from chary.runner.toml import PRESETS, parse_experiment, preset_experiment, read_experiment
+from chary.sweeps.spec import Conditions, Experiment, RunSpec
+from chary.sweeps.toml import PRESETS, parse_experiment, preset_experiment, read_experiment
 
 
 def test_a_plan_has_one_run_a_budget_where_there_is_one_to_keep() -> None:

@@ -17,18 +17,18 @@ import polars as pl
 import pytest
 from tests.tiny_hiv import invented, invented_arrays, invented_files, tiny_experiment
 
-from chary._deep_results import ACTIONS
-from chary.files import npz_bytes
 from chary.report import write_report
-from chary.report.claims import NOT_COMPARABLE, NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, Claim
-from chary.report.claims.hiv import hiv_claims
-from chary.report.deep.page import reading
-from chary.report.deep.tables import table_1, table_1_rows
+from chary.report.hiv.claims import hiv_claims
+from chary.report.hiv.page import reading
+from chary.report.hiv.tables import table_1, table_1_rows
 from chary.report.measured import Measured
 from chary.report.page import PAGE_LIMIT
+from chary.report.tabular.claims import NOT_COMPARABLE, NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, Claim
 from chary.results import load_tables
-from chary.runner.folder import SweepFolder
-from chary.runner.spec import DeepConditions, Experiment, RunSpec
+from chary.results.hiv import ACTIONS
+from chary.storage.files import npz_bytes
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import DeepConditions, Experiment, RunSpec
 
 KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
 

@@ -19,15 +19,15 @@ from tests.tiny_hiv import OTHERS, TINY, tiny_experiment
 from chary.cli import main
 from chary.deep.options import DeepOptions
 from chary.errors import CharyError, InvalidSetting, UnknownName
-from chary.files import npz_arrays
-from chary.runner.device_engine import DeviceEngine
-from chary.runner.engines import LocalEngine
-from chary.runner.folder import RESULT_FILES, SweepFolder
-from chary.runner.perform import perform
-from chary.runner.spec import DeepConditions, Experiment, RunSpec, family_of
-from chary.runner.sweep import SweepResult, sweep
-from chary.runner.toml import parse_experiment, preset_experiment
-from chary.sealed import pack
+from chary.storage.files import npz_arrays
+from chary.storage.sealed import pack
+from chary.sweeps.engines.gpu import DeviceEngine
+from chary.sweeps.engines.local import LocalEngine
+from chary.sweeps.folder import RESULT_FILES, SweepFolder
+from chary.sweeps.perform import perform
+from chary.sweeps.spec import DeepConditions, Experiment, RunSpec, family_of
+from chary.sweeps.sweep import SweepResult, sweep
+from chary.sweeps.toml import parse_experiment, preset_experiment
 
 
 def test_the_preset_is_as_large_as_the_paper() -> None:

@@ -13,7 +13,7 @@ from chary.agents import Baseline, CharyUCBVI, Transition
 from chary.agents.tabular import TabularAgent
 from chary.data import Bins, load_discretiser
 from chary.envs import make
-from chary.envs._gymnasium import TabularEnv
+from chary.envs.tabular_env import TabularEnv
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
 from chary.mdp import Setting
 from chary.policies import ROLES, OwnBaseline

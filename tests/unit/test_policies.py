@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, UnknownName
+from chary.mdp.setting import RewardScale, Setting
 from chary.policies import (
     D3RLPyPolicy,
     OwnBaseline,
@@ -26,8 +27,7 @@ from chary.policies import (
     save_policy,
     scaled_value,
 )
-from chary.sealed import pack, unpack
-from chary.setting import RewardScale, Setting
+from chary.storage.sealed import pack, unpack
 
 Ints = NDArray[np.int64]
 

@@ -14,18 +14,18 @@ import typer
 from typer.testing import CliRunner
 
 import chary.preview.planning as planning
-from chary._plan_command import add_plan_command
 from chary.agents import CharyUCBVI
 from chary.agents.tabular import TabularAgent
+from chary.cli.plan import add_plan_command
 from chary.data import Log, write_log
 from chary.errors import CharyError, InvalidData, InvalidSetting
-from chary.files import as_json
 from chary.planner.plan import optimistic_policy
 from chary.preview import Preview, preview
 from chary.preview.measure import Lanes, grid_of, play, smallest_eta
 from chary.preview.page import PAGE_LIMIT, page_bytes
 from chary.preview.problem import learn_log, make_problem
 from chary.shield import Rule, Shield
+from chary.storage.files import as_json
 
 STATES, ACTIONS, HORIZON = 4, 3, 5
 HABIT = (0.1, 0.8, 0.1)

@@ -19,10 +19,12 @@ from tests.tiny_sweep import ETAS, play, tiny_experiment
 
 import chary.report as report_module
 from chary.errors import InvalidData, InvalidSetting
-from chary.files import DRAFT, write_file
 from chary.report import write_report
-from chary.report.charts_of import charts_of
-from chary.report.claims import (
+from chary.report.measured import Measured, Place
+from chary.report.page import PAGE_LIMIT
+from chary.report.style import looks_of
+from chary.report.tabular.charts import charts_of
+from chary.report.tabular.claims import (
     NOT_COMPARABLE,
     NOT_MEASURED,
     NOT_REPRODUCED,
@@ -33,13 +35,11 @@ from chary.report.claims import (
     answer_claims,
     say,
 )
-from chary.report.lines import looks_of
-from chary.report.measured import Measured, Place
-from chary.report.page import PAGE_LIMIT
 from chary.results import Estimate, Tables, load_tables
-from chary.runner.folder import SweepFolder
-from chary.runner.spec import Algorithm, Study, Variant
-from chary.runner.toml import parse_experiment
+from chary.storage.files import DRAFT, write_file
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import Algorithm, Study, Variant
+from chary.sweeps.toml import parse_experiment
 
 KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
 

@@ -25,9 +25,9 @@ from chary.results import (
     violation_rate,
     write_tables,
 )
-from chary.run import Run
-from chary.runner.folder import SweepFolder
+from chary.simulation.run import Run
 from chary.statistics import small_sample_factor
+from chary.sweeps.folder import SweepFolder
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chary.errors import CharyError, InvalidData
-from chary.sealed import kind_of, pack, unpack
+from chary.storage.sealed import kind_of, pack, unpack
 
 pytest.importorskip("safetensors")
 

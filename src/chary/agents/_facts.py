@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from chary.agents.protocol import Transition
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer
-from chary.setting import Setting
+from chary.mdp.setting import Setting
 
 __all__ = ["Columns", "Facts"]
 

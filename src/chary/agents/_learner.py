@@ -10,16 +10,16 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._mdp_checks import as_start
 from chary.agents._facts import Columns
-from chary.agents._saved import as_array, check_counts, under
+from chary.agents._saving import as_array, check_counts, under
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
 from chary.errors import InvalidData, check_choice, check_integer, check_real
+from chary.mdp._checks import as_start
+from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, own_plan
 from chary.policies import ROLES, OwnBaseline, as_policy_table
-from chary.setting import Setting
 
 __all__ = ["Learner"]
 

@@ -15,11 +15,11 @@ from chary._compile import bare, inner, jit, kernel_of
 from chary.model.radii import CH, HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup
-from chary.planner._kernels import EVALUATE, START, backward_into, sorted_states
-from chary.planner._lane_plans import evaluate_into
-from chary.planner._lanes import LANES, copy_into, floor_into, one_row_into, versions_into
-from chary.planner._versions import vectors
-from chary.planner.incremental import Lanes
+from chary.planner._batch import Lanes
+from chary.planner._batch_versions import vectors
+from chary.planner._current import evaluate_into
+from chary.planner._full import EVALUATE, START, backward_into, sorted_states
+from chary.planner._vectors import LANES, copy_into, floor_into, one_row_into, versions_into
 
 __all__ = [
     "CUCBVI",

@@ -9,7 +9,7 @@ from chary.agents.protocol import AgentSpec
 from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import Setting
 from chary.model.bounds import weaker
-from chary.planner._kernels import CHARGES
+from chary.planner._full import CHARGES
 from chary.shield import CLOCKS, RULES, Rule
 
 __all__ = ["DATA", "MAX_DIFFERENCE_STATES", "CharyUCBVI"]

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents import make_agent
+from chary.agents._episodes import OpenEpisode, Played
 from chary.agents._facts import Facts
 from chary.agents._learner import Learner
 from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair
-from chary.agents._open import OpenEpisode, Played
-from chary.agents._saved import (
+from chary.agents._saving import (
     KIND,
     MALFORMED,
     MIXTURE_MEMORY,
@@ -45,16 +45,16 @@ from chary.errors import (
     Unwritable,
     check_integer,
 )
-from chary.files import as_path, write_file
 from chary.mdp import Setting, as_policy
+from chary.mdp.setting import as_numbers
 from chary.model.bounds import UCBVI_FAMILIES
 from chary.planner._backup import new_scratch
-from chary.planner._kernels import new_explorer
+from chary.planner._full import new_explorer
 from chary.planner.plan import TabularPlan, optimistic_policy
 from chary.policies import OwnBaseline
-from chary.sealed import pack, unpack
-from chary.setting import as_numbers
 from chary.shield import Decision, Outcome, Shield
+from chary.storage.files import as_path, write_file
+from chary.storage.sealed import pack, unpack
 
 __all__ = ["TabularAgent"]
 

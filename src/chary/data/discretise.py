@@ -11,12 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._saved import KIND as AGENT
-from chary.agents._saved import under
+from chary.agents._saving import KIND as AGENT
+from chary.agents._saving import under
 from chary.data._columns import Places, shown
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
-from chary.files import write_file
-from chary.sealed import kind_of, pack, unpack
+from chary.storage.files import write_file
+from chary.storage.sealed import kind_of, pack, unpack
 
 __all__ = [
     "Bins",

@@ -17,8 +17,8 @@ from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
 from chary.data.discretise import Discretiser, cells_of
 from chary.data.logs import Log
 from chary.errors import InvalidData, InvalidSetting
-from chary.files import write_file
-from chary.setting import Setting
+from chary.mdp.setting import Setting
+from chary.storage.files import write_file
 
 if TYPE_CHECKING:
     import polars as pl

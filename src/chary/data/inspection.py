@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from chary.data.logs import REWARD_TOLERANCE, Log
 from chary.errors import InvalidSetting
-from chary.setting import Setting
+from chary.mdp.setting import Setting
 
 __all__ = ["Inspection", "PairCount", "Suspicion", "inspect"]
 

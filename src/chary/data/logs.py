@@ -22,10 +22,10 @@ from chary.data._columns import (
     sorted_order,
 )
 from chary.errors import InvalidData, InvalidSetting, check_integer
+from chary.mdp.setting import RewardScale, Setting
 from chary.model.bounds import Bounds
 from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
-from chary.setting import RewardScale, Setting
 
 __all__ = ["Log"]
 

@@ -11,7 +11,7 @@ from chary.data._columns import Places
 from chary.data.discretise import Discretiser, cells_of
 from chary.data.logs import Log
 from chary.errors import InvalidData, InvalidSetting
-from chary.setting import Setting
+from chary.mdp.setting import Setting
 
 __all__ = ["read_minari"]
 

@@ -14,8 +14,6 @@ from chary.errors import InvalidSetting
 if TYPE_CHECKING:
     from chary.deep.agent import DeepAgent as DeepAgent
     from chary.deep.agent import EpisodeSummary as EpisodeSummary
-    from chary.deep.audit import EpisodeAudit as EpisodeAudit
-    from chary.deep.audit import audit_episode as audit_episode
     from chary.deep.environment import Environment as Environment
     from chary.deep.learner import State as State
     from chary.deep.loop import EpisodeLog as EpisodeLog
@@ -26,9 +24,11 @@ if TYPE_CHECKING:
     from chary.deep.options import AGENTS as AGENTS
     from chary.deep.options import LOWER_BOUNDS as LOWER_BOUNDS
     from chary.deep.options import DeepOptions as DeepOptions
-    from chary.deep.problems import hiv as hiv
     from chary.deep.simulation import DeepRun as DeepRun
     from chary.deep.simulation import DeepSimulation as DeepSimulation
+    from chary.deep.simulation.audit import EpisodeAudit as EpisodeAudit
+    from chary.deep.simulation.audit import audit_episode as audit_episode
+    from chary.deep.simulation.hiv import hiv as hiv
 
 _HOMES = {
     "AGENTS": "chary.deep.options",
@@ -38,14 +38,14 @@ _HOMES = {
     "DeepRun": "chary.deep.simulation",
     "DeepSimulation": "chary.deep.simulation",
     "Environment": "chary.deep.environment",
-    "EpisodeAudit": "chary.deep.audit",
+    "EpisodeAudit": "chary.deep.simulation.audit",
     "EpisodeLog": "chary.deep.loop",
     "EpisodeSummary": "chary.deep.agent",
     "State": "chary.deep.learner",
     "StepLog": "chary.deep.loop",
-    "audit_episode": "chary.deep.audit",
+    "audit_episode": "chary.deep.simulation.audit",
     "begin": "chary.deep.loop",
-    "hiv": "chary.deep.problems",
+    "hiv": "chary.deep.simulation.hiv",
     "proceed": "chary.deep.loop",
     "train": "chary.deep.loop",
 }

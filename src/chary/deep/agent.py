@@ -33,9 +33,9 @@ from chary.errors import (
     check_integer,
     check_seed,
 )
-from chary.files import as_path, write_file
-from chary.sealed import pack, unpack
 from chary.shield import Decision, Ledger
+from chary.storage.files import as_path, write_file
+from chary.storage.sealed import pack, unpack
 
 if TYPE_CHECKING:
     import gymnasium

@@ -1,4 +1,4 @@
-"""Pytrees as named arrays, and back: what `chary.sealed` keeps of a deep agent."""
+"""Pytrees as named arrays, and back: what `chary.storage.sealed` keeps of a deep agent."""
 
 from __future__ import annotations
 

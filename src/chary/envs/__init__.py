@@ -1,6 +1,6 @@
 """Problems: each a function that returns a FiniteMDP, and a Gymnasium environment of its own id.
 
-`import chary` does not import Gymnasium; the ids exist as soon as both have been imported, in either order.
+Importing this package registers the ids with Gymnasium, if that is installed; `import chary` does not.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chary._gymnasium_ids import GYMNASIUM_IDS, register
 from chary.envs.corridor import corridor
 from chary.envs.inventory import inventory
 from chary.envs.random_mdp import random
+from chary.envs.registration import GYMNASIUM_IDS, register
 from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import sepsis
 from chary.envs.siblings import SIBLINGS
@@ -23,7 +23,7 @@ from chary.errors import InvalidSetting, check_choice, check_seed
 from chary.mdp import FiniteMDP
 
 if TYPE_CHECKING:
-    from chary.envs._gymnasium import TabularEnv
+    from chary.envs.tabular_env import TabularEnv
 
 __all__ = [
     "GYMNASIUM_IDS",
@@ -133,7 +133,10 @@ def _check_actions(name: str, actions: str | None, mdp: FiniteMDP) -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "TabularEnv":
-        from chary.envs._gymnasium import TabularEnv
+        from chary.envs.tabular_env import TabularEnv
 
         return TabularEnv
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+register()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary._mdp_checks import ROW_SUM_TOLERANCE
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import FiniteMDP
+from chary.mdp._checks import ROW_SUM_TOLERANCE
 
 __all__ = ["UNITS", "inventory"]
 

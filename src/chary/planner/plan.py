@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from chary.mdp import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, UPPER, new_scratch
-from chary.planner._kernels import (
+from chary.planner._charges import price_differences_into, prices_into
+from chary.planner._full import (
     CHARGES,
     DIFFERENCE,
     EVALUATE,
@@ -27,7 +28,6 @@ from chary.planner._kernels import (
     new_plan_arrays,
     plan_into,
 )
-from chary.planner._prices import price_differences_into, prices_into
 from chary.policies import OwnBaseline, as_policy_table
 
 __all__ = [

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner.plan import TabularPlan
 from chary.preview.measure import Cells, price
 from chary.preview.result import HelpfulPair, percent
-from chary.setting import Setting
 
 __all__ = ["rank_pairs"]
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, new_scratch
-from chary.planner._kernels import OPTIMISE, START, backward_into, new_explorer
+from chary.planner._full import OPTIMISE, START, backward_into, new_explorer
 from chary.planner.plan import TabularPlan, optimistic_policy
 from chary.preview.result import BaselineKnowledge, Charges, StageKnowledge
-from chary.setting import Setting
 from chary.shield import Ledger, Rule, authorise
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import chary
 from chary.charts import Chart, Panel, Series, draw_files
+from chary.charts.palette import PALETTE
 from chary.errors import InvalidSetting
-from chary.figures import PALETTE
 from chary.preview.result import Outcome, Preview, percent
 
 __all__ = ["PAGE_LIMIT", "charts_of", "page_bytes"]

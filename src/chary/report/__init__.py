@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chary.errors import InvalidSetting
-from chary.files import DRAFT, as_json, write_file
+from chary.storage.files import DRAFT, as_json, write_file
 
 if TYPE_CHECKING:
     from chary.assumptions import AssumptionReport
     from chary.charts import Chart
     from chary.mdp import FiniteMDP
-    from chary.report.claims import Claim
     from chary.report.measured import Measured
     from chary.report.page import Sections
-    from chary.runner.spec import Experiment
+    from chary.report.tabular.claims import Claim
+    from chary.sweeps.spec import Experiment
 
 __all__ = ["REPORT_FOLDER", "write_report"]
 
@@ -50,12 +50,12 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         InvalidData: if a run is not what it was when it was written.
     """
     from chary.charts import draw_files
-    from chary.figures import require_matplotlib
+    from chary.charts.palette import require_matplotlib
     from chary.report.measured import Measured
     from chary.report.page import Page, page_bytes, plotly_script
-    from chary.report.tables import claim_rows, csv_bytes
+    from chary.report.tabular.tables import claim_rows, csv_bytes
     from chary.results import load_tables, require_polars, write_tables
-    from chary.runner.folder import SweepFolder
+    from chary.sweeps.folder import SweepFolder
 
     require_polars()
     require_matplotlib()
@@ -116,11 +116,11 @@ class _Parts(NamedTuple):
 
 
 def _tabular_parts(experiment: Experiment, measured: Measured) -> _Parts:
-    from chary.report.charts_of import charts_of
-    from chary.report.claims import Facts, answer_claims
     from chary.report.page import SECTIONS
-    from chary.report.tables import difference_rows, summary_rows
-    from chary.runner.spec import Conditions
+    from chary.report.tabular.charts import charts_of
+    from chary.report.tabular.claims import Facts, answer_claims
+    from chary.report.tabular.tables import difference_rows, summary_rows
+    from chary.sweeps.spec import Conditions
 
     assert isinstance(experiment.conditions, Conditions)
     mdp = experiment.plan()[0].spec.make()[0]
@@ -141,11 +141,11 @@ def _tabular_parts(experiment: Experiment, measured: Measured) -> _Parts:
 
 
 def _deep_parts(experiment: Experiment, measured: Measured) -> _Parts:
-    from chary.report.claims.hiv import hiv_claims
-    from chary.report.deep.charts import deep_charts
-    from chary.report.deep.page import DEEP_SECTIONS, reading
-    from chary.report.deep.tables import difference_rows, summary_rows, table_1_rows
-    from chary.runner.spec import DeepConditions
+    from chary.report.hiv.charts import deep_charts
+    from chary.report.hiv.claims import hiv_claims
+    from chary.report.hiv.page import DEEP_SECTIONS, reading
+    from chary.report.hiv.tables import difference_rows, summary_rows, table_1_rows
+    from chary.sweeps.spec import DeepConditions
 
     assert isinstance(experiment.conditions, DeepConditions)
     claims = hiv_claims(measured)

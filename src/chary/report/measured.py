@@ -20,7 +20,7 @@ from chary.results import (
     paired_difference,
     violation_rate,
 )
-from chary.runner.spec import MAIN
+from chary.sweeps.spec import MAIN
 
 if TYPE_CHECKING:
     import polars as pl

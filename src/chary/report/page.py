@@ -14,13 +14,13 @@ import chary
 from chary.assumptions import AssumptionReport
 from chary.charts import Chart, Series, plotly_figure, thinned
 from chary.errors import InvalidSetting
-from chary.report.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts, same_results, say
-from chary.report.lines import looks_of
 from chary.report.measured import Measured, Place
-from chary.report.tables import Table, difference_table, key_table, summary_table
-from chary.runner.folder import RunState
-from chary.runner.spec import MAIN, Conditions, Experiment
+from chary.report.style import looks_of
+from chary.report.tabular.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts, same_results, say
+from chary.report.tabular.tables import Table, difference_table, key_table, summary_table
 from chary.statistics import binomial_report
+from chary.sweeps.folder import RunState
+from chary.sweeps.spec import MAIN, Conditions, Experiment
 
 __all__ = [
     "PAGE_LIMIT",

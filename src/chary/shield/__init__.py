@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chary.shield.chains import MetaRollout, Step
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.match import Matcher, same, within
-from chary.shield.meta import MetaRollout, Step
 from chary.shield.rule import AFTER_REFUSAL, RULES, Rule
 from chary.shield.shield import CLOCKS, Decision, Outcome, Plan, Shield
 

@@ -18,9 +18,9 @@ from chary.errors import (
     check_choice,
     check_integer,
 )
+from chary.shield.chains import Chain, MetaRollout, Pool, Step
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.match import Matcher, same
-from chary.shield.meta import Chain, MetaRollout, Pool, Step
 from chary.shield.rule import Rule
 
 __all__ = ["CLOCKS", "Decision", "Outcome", "Plan", "Shield"]

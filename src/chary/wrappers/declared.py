@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from chary.envs import TabularEnv
 from chary.errors import InvalidSetting, check_integer
-from chary.setting import RewardScale, Setting
+from chary.mdp.setting import RewardScale, Setting
 from chary.wrappers.padded import Padded
 from chary.wrappers.spaces import discrete_size
 

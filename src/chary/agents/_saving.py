@@ -1,0 +1,361 @@
+"""An agent as a sealed file: numbers and texts alone, so that nothing in it can run."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from numbers import Integral
+from tokenize import TokenError
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents._episodes import OpenEpisode, Played
+from chary.agents.protocol import AgentSpec, Transition
+from chary.errors import InvalidData, InvalidSetting, check_integer
+from chary.mdp.setting import Setting
+from chary.shield import Decision
+
+__all__ = [
+    "KIND",
+    "MALFORMED",
+    "MIXTURE_MEMORY",
+    "PlayedTable",
+    "as_array",
+    "check_counts",
+    "check_policy",
+    "check_shield",
+    "generator_from",
+    "generator_values",
+    "options_from",
+    "recalled",
+    "spec_values",
+    "under",
+]
+
+KIND = "agent"
+# What values of other types, and NumPy on headers that were changed, raise on the way.
+MALFORMED = (
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+# What a mixture remembers from episode to episode; the rest of it is room.
+MIXTURE_MEMORY = ("starts", "baseline_starts", "promised")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def spec_values(spec: AgentSpec) -> dict[str, Any]:
+    """Return the options of an agent as JSON has them: no infinity, arrays as lists."""
+    values: dict[str, Any] = {}
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if isinstance(value, float) and not np.isfinite(value):
+            value = repr(value)
+        elif field.name == "prior" and value is not None and not isinstance(value, str):
+            value = np.asarray(value).tolist()
+        elif value is not None and not isinstance(value, (bool, int, float, str)):
+            # Numbers of NumPy, or fractions.
+            value = int(value) if isinstance(value, Integral) else float(value)
+        values[field.name] = value
+    return values
+
+
+def options_from(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that `spec_values` wrote."""
+    options = dict(values)
+    for name in ("eta", "step_bound"):
+        if isinstance(options.get(name), str):
+            options[name] = float(options[name])
+    if isinstance(options.get("prior"), list):
+        options["prior"] = np.array(options["prior"])
+    return options
+
+
+def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Return the arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def as_array(
+    name: str,
+    arrays: Mapping[str, NDArray[Any]],
+    shape: tuple[int, ...],
+    dtype: type[np.generic] | type[bool],
+    *,
+    below: int | None = None,
+) -> NDArray[Any]:
+    """Return a copy of an array, once it has that shape and type, with entries in 0..below - 1 if given.
+
+    Raises:
+        InvalidData: if not: kernels trust what they are handed.
+    """
+    array = np.array(arrays[name])
+    fits = array.shape == shape and array.dtype == np.dtype(dtype)
+    if fits and below is not None:
+        fits = bool(((array >= 0) & (array < below)).all())
+    if not fits:
+        most = "" if below is None else f" with entries below {below}"
+        raise InvalidData(
+            f"{name!r} must be {np.dtype(dtype)} of shape {shape}{most}, got {array.dtype} of shape "
+            f"{array.shape}."
+        )
+    return array
+
+
+def generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:
+    """Return the state of a generator as JSON has it.
+
+    Raises:
+        InvalidSetting: if it is not of the kind that chary uses.
+    """
+    if generator is None:
+        return None
+    state = generator.bit_generator.state
+    if state["bit_generator"] != "PCG64":
+        raise InvalidSetting(
+            f"'generator' must be of kind PCG64 to be saved, got {state['bit_generator']}. "
+            "Use numpy.random.default_rng."
+        )
+    return dict(state)
+
+
+def generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | None:
+    """Return the generator whose state this is."""
+    if state is None:
+        return None
+    bits = np.random.PCG64()
+    bits.state = dict(state)  # type: ignore[assignment]
+    return np.random.Generator(bits)
+
+
+@final
+class PlayedTable:
+    """Steps that were played, each with a number: chains and episodes that share one keep sharing it."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._steps: list[Played] = []
+
+    def number(self, step: object) -> int | None:
+        """Return the number of a step, None for what is none."""
+        if not isinstance(step, Played):
+            return None
+        if id(step) not in self._numbers:
+            self._numbers[id(step)] = len(self._steps)
+            self._steps.append(step)
+        return self._numbers[id(step)]
+
+    def to_arrays(self) -> Arrays:
+        """Return the steps by column; an outcome that is not known is a row of NaN."""
+        n = len(self._steps)
+        unknown = (np.nan,) * len(Transition._fields)
+        decisions = np.array([step.decision for step in self._steps], dtype=np.float64)
+        outcomes = np.array([step.outcome or unknown for step in self._steps], dtype=np.float64)
+        return {
+            "played.decision": decisions.reshape(n, len(Decision._fields)),
+            "played.outcome": outcomes.reshape(n, len(unknown)),
+            "played.state": np.array([step.state for step in self._steps], dtype=np.int64),
+            "played.lost": np.array([step.lost for step in self._steps], dtype=bool),
+        }
+
+    @staticmethod
+    def steps(arrays: Mapping[str, NDArray[Any]], setting: Setting) -> list[Played]:
+        """Return the steps that `to_arrays` was asked of, by number.
+
+        Raises:
+            InvalidData: if they are no steps of this problem.
+        """
+        n = len(np.atleast_1d(arrays["played.state"]))
+        states = as_array("played.state", arrays, (n,), np.int64, below=setting.n_states)
+        decisions = as_array("played.decision", arrays, (n, len(Decision._fields)), np.float64)
+        outcomes = as_array("played.outcome", arrays, (n, len(Transition._fields)), np.float64)
+        lost = as_array("played.lost", arrays, (n,), bool)
+        _check_decisions(decisions, states, setting)
+        _check_outcomes(outcomes, states, decisions[:, 0], setting)
+        return [
+            Played(_decision(decision), int(state), _outcome(outcome), bool(gone))
+            for decision, outcome, state, gone in zip(
+                decisions.tolist(), outcomes.tolist(), states.tolist(), lost.tolist(), strict=True
+            )
+        ]
+
+
+def recalled(steps: Sequence[Played], number: object) -> Played | None:
+    """Return the step of that number, None for None.
+
+    Raises:
+        InvalidData: if there is none.
+    """
+    if number is None:
+        return None
+    if not isinstance(number, int) or not 0 <= number < len(steps):
+        raise InvalidData(f"'played' must hold {len(steps)} steps, got one of number {number!r}.")
+    return steps[number]
+
+
+def check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Setting) -> None:
+    """Raise InvalidData unless the numbers of some counts can be ones of this problem.
+
+    Rows, types and shapes are checked by `Knowledge.restore`.
+    """
+    length = np.asarray(arrays["length"])
+    fits = length.dtype == np.int64 and bool(((length >= 0) & (length <= setting.n_states)).all())
+    for each, array in arrays.items():
+        if each not in ("length", "successor", "terminal"):
+            fits = fits and np.asarray(array).dtype == np.float64 and bool((array >= 0).all())
+    for each in ("weight", "reward", "total", "reward_total", "square_total", "visits"):
+        fits = fits and bool(np.isfinite(arrays[each]).all())
+    if not fits:
+        raise InvalidData(f"{name!r} must be counts of this problem, got others.")
+
+
+def check_policy(name: str, policy: NDArray[Any], setting: Setting, ends: NDArray[np.bool_]) -> None:
+    """Raise InvalidData unless a policy, (..., S), plays allowed actions wherever episodes go on."""
+    states = np.arange(setting.n_states)
+    inside = (policy >= 0) & (policy < setting.n_actions)
+    allowed = setting.allowed[states, np.where(inside, policy, 0)] | ends
+    if not bool((inside & allowed).all()):
+        raise InvalidData(f"{name!r} must play actions allowed in this problem, got others.")
+
+
+def check_shield(
+    kept: Mapping[str, Any], setting: Setting, episodes: Mapping[Any, OpenEpisode], explorers: Collection[int]
+) -> None:
+    """Raise InvalidData unless a shield's record is one of this problem and of these open episodes.
+
+    Args:
+        kept: What `Shield.record` returned, with the states of tabular agents.
+        setting: The problem.
+        episodes: The open episodes that the shield has not closed.
+        explorers: The chains that have an explorer.
+    """
+    S, H = setting.n_states, setting.horizon
+    for counter in (*kept["counters"], kept["started"]):
+        _whole("counters", counter)
+    open_chains: set[int] = set()
+    for chain, target, born, advanced, waiting, complete, steps, *numbers in kept["chains"]:
+        for number in (born, advanced, *numbers[:3]):
+            _whole("chains", number)
+        _whole("chains", chain, below=kept["started"])
+        _whole("chains", target, below=S)
+        _check_chain(steps, setting)
+        for name, steps_played in numbers[3]:
+            _whole("chains", steps_played)
+            _named("chains", name, episodes)
+        for name in numbers[4]:
+            _named("chains", name, episodes)
+        whole = len(steps) <= H if _truth("chains", complete) else len(steps) < H
+        if chain in open_chains or not whole or (_truth("chains", waiting) and complete):
+            raise InvalidData(f"'chains' must be open chains of {H} steps at most, got others.")
+        if not complete and chain not in explorers:
+            raise InvalidData(f"'explorers' must hold that of chain {chain}, got none.")
+        open_chains.add(chain)
+    if {each[0] for each in kept["episodes"]} != set(episodes):
+        raise InvalidData("'episodes' of the shield must be those of the agent, got others.")
+    for name, number, ledger, t, fed, pending, reached, terminated, explored, refused, *chains in kept[
+        "episodes"
+    ]:
+        now = episodes[name]
+        last = now.steps[-1] if now.steps else None
+        outstanding = last is not None and pending is not None
+        closed, deficit = ledger
+        for each in (terminated, refused, closed):
+            _truth("episodes", each)
+        _whole("episodes", explored)
+        decided = None if pending is None else pending[:3] + pending[4:]
+        agree = number == now.number and t == len(now.steps) - outstanding
+        agree &= deficit == (0.0 if last is None else last.decision.deficit)
+        agree &= terminated == now.terminated and (t == 0 or outstanding or reached == now.state)
+        agree &= (pending is None) == (last is None or last.outcome is not None)
+        if last is not None and decided is not None:
+            action, was_explored, charge, *_, chain = last.decision
+            agree &= decided == [last.state, action, was_explored, chain] and pending[3] == charge
+        agree &= fed is None or fed in open_chains
+        touched, finished, dropped = chains
+        agree &= set(touched) <= open_chains
+        for chain, steps, *numbers in finished:
+            _check_chain(steps, setting)
+            agree &= 0 < len(steps) <= H and len(numbers) == 5
+            for each in (chain, *numbers):
+                _whole("finished", each)
+        for chain in dropped:
+            _whole("dropped", chain, below=kept["started"])
+        if not agree or (reached is not None and _whole("episodes", reached, below=S) != reached):
+            raise InvalidData(f"'episodes' of the shield must be as the agent's, got another {name!r}.")
+
+
+def _check_chain(steps: Sequence[Any], setting: Setting) -> None:
+    S, A = setting.n_states, setting.n_actions
+    for s, a, x, _ in steps:
+        for number, below in ((s, S), (a, A), (x, S)):
+            _whole("chains", number, below=below)
+    for (*_, reached, _), (s, *_) in itertools.pairwise(steps):
+        if reached != s:
+            raise InvalidData(f"'chains' must go on where they got to, got {s} after {reached}.")
+
+
+def _named(name: str, episode: object, episodes: Collection[Any]) -> None:
+    if not isinstance(episode, (int, str)) or episode not in episodes:
+        raise InvalidData(f"{name!r} must name open episodes, got {episode!r}.")
+
+
+def _whole(name: str, value: object, *, below: int | None = None) -> int:
+    whole = check_integer(name, value, minimum=0, error=InvalidData)
+    if below is not None and whole >= below:
+        raise InvalidData(f"{name!r} must hold numbers below {below}, got {whole}.")
+    return whole
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidData(f"{name!r} must say true or false, got {value!r}.")
+    return value
+
+
+def _check_decisions(decisions: NDArray[Any], states: NDArray[Any], setting: Setting) -> None:
+    action, explored, charge, deficit, remaining, plan, chain = decisions.T
+    fits = _wholes(action, 0, setting.n_actions) & np.isin(explored, (0, 1))
+    fits &= np.isfinite(charge) & (charge >= 0) & np.isfinite(deficit) & (deficit >= 0) & (remaining >= 0)
+    fits &= _wholes(plan, 0, np.inf) & _wholes(chain, -1, np.inf)
+    if fits.all():
+        fits &= setting.pair_index[states, action.astype(np.int64)] >= 0
+    if not fits.all():
+        raise InvalidData("'played.decision' must hold decisions of this problem, got others.")
+
+
+def _check_outcomes(
+    outcomes: NDArray[Any], states: NDArray[Any], actions: NDArray[Any], setting: Setting
+) -> None:
+    state, action, reward, reached, terminated = outcomes.T
+    fits = (state == states) & (action == actions) & (reward >= 0) & (reward <= 1)
+    fits &= _wholes(reached, 0, setting.n_states) & np.isin(terminated, (0, 1))
+    if not (fits | np.isnan(outcomes).all(axis=1)).all():
+        raise InvalidData("'played.outcome' must hold what followed the decisions, got something else.")
+
+
+def _wholes(column: NDArray[Any], low: float, below: float) -> NDArray[np.bool_]:
+    return np.asarray((column >= low) & (column < below) & (column == np.floor(column)))
+
+
+def _decision(row: Sequence[float]) -> Decision:
+    action, explored, charge, deficit, remaining, plan, chain = row
+    return Decision(int(action), bool(explored), charge, deficit, remaining, int(plan), int(chain))
+
+
+def _outcome(row: Sequence[float]) -> Transition | None:
+    state, action, reward, next_state, terminated = row
+    if np.isnan(state):
+        return None
+    return Transition(int(state), int(action), reward, int(next_state), bool(terminated))

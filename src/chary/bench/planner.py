@@ -1,0 +1,625 @@
+"""How much faster the incremental planner is than the full pass, and than dense replanning, on this machine.
+
+Both planners play the same episodes in turns, a slice of them at a time, so that whatever else the machine
+does meets both alike. Dense replanning, as public implementations of UCBVI do it, multiplies the whole
+(S, A, S) tensor at every step; it is timed in a process whose BLAS has one thread. The planners' times are
+those of whole episodes, played, judged and learnt from; that of dense replanning is of replanning alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib import metadata
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import chary
+from chary._workers import worker_pool
+from chary.agents import CharyUCBVI
+from chary.envs import make
+from chary.errors import check_choice, check_integer, check_seed
+from chary.mdp import FiniteMDP
+from chary.presets import Preset, preset
+from chary.randomness import generator_for
+from chary.simulation import Simulation
+from chary.simulation.run import ChainLog, Run
+
+__all__ = [
+    "AMOUNTS",
+    "COLUMNS",
+    "EPISODES",
+    "Benchmark",
+    "Configuration",
+    "DensePlan",
+    "Measurement",
+    "bench",
+    "configurations",
+    "identical",
+    "replan_densely",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Progress = Callable[[str, int, int], None]
+
+EPISODES = 50_000
+# Online episodes played before, at which microseconds an episode are reported.
+AMOUNTS = (100, 5_000, 20_000, 50_000)
+# Slices end here, and at every SLICES-th part of the run.
+EARLY = (50, 100, 200, 500, 1_000, 2_000)
+SLICES = 40
+FULL, INCREMENTAL, DENSE = "full", "incremental", "dense"
+
+# A problem without a calibrated scale gets one at which episodes explore.
+UNCALIBRATED_SCALE = 0.01
+# How much smaller the bonus of "worst" is: nothing is clipped, and most episodes deviate.
+SHRUNK = 30.0
+POOL = 1000
+
+DENSE_BYTES = 4 * 2**30
+# Dense replanning is repeated this often, and then on for the shorter time; never beyond the longer one.
+DENSE_REPETITIONS = 5
+DENSE_SECONDS = (0.05, 2.0)
+# BLAS libraries read these once, when they are loaded.
+THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+COLUMNS = ("episodes played", FULL, INCREMENTAL, DENSE, "full / incremental", "dense / incremental")
+
+
+class Configuration(NamedTuple):
+    """What is played: a problem, an agent, and the random episodes before."""
+
+    name: str
+    mdp: FiniteMDP
+    spec: CharyUCBVI
+    warmup: int
+
+
+class DensePlan(NamedTuple):
+    """Values (H + 1, S) and policies (H, S) of one dense replanning: all that an episode of chary needs."""
+
+    v_lower: Floats
+    baseline: Ints
+    v_upper: Floats
+    v_optimistic: Floats
+    explorer: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one configuration took; where runs were repeated, medians over them.
+
+    Args:
+        settings: The agent's options, the problem's actions and the warm-up.
+        us_per_episode: Microseconds by planner and by online episodes played before; None for `dense` where
+            `dense_skipped` says why.
+        ratio_vs_full: Seconds of the full pass over those of the incremental planner, for the whole run.
+        ratio_vs_full_by_slice: `min`, `median` and `max` of the same ratio over slices of the run.
+        ratio_vs_dense: Seconds of as many dense replannings over those of the incremental planner.
+        identical: Whether both planners' runs are the same in every bit of every array.
+        seconds: By planner, for the whole run, compilation and warm-up aside.
+        start_seconds: By planner: compiling or loading kernels, and the warm-up.
+        seconds_50k: `seconds` of the incremental planner where 50,000 episodes were played, else None.
+        peak_memory_mb: The most memory this process has held so far, in 10^6 bytes: both planners, and any
+            configuration measured before.
+        rows_touched: Rows that each planner evaluated an episode; for the incremental one, each read for
+            several episodes at once.
+        episodes_per_batch: How many episodes the incremental planner planned together.
+        deviating: The share of episodes that left the baseline.
+        dense_skipped: Why dense replanning was not timed.
+        dense_threads: The threads of BLAS that it had.
+        by_repeat: The ratios of every repeat, in order.
+    """
+
+    settings: dict[str, Any]
+    us_per_episode: dict[str, dict[str, float] | None]
+    ratio_vs_full: float
+    ratio_vs_full_by_slice: dict[str, float]
+    ratio_vs_dense: float | None
+    identical: bool
+    seconds: dict[str, float]
+    start_seconds: dict[str, float]
+    seconds_50k: float | None
+    peak_memory_mb: float | None
+    rows_touched: dict[str, float | None]
+    episodes_per_batch: float | None
+    deviating: float
+    dense_skipped: str | None
+    dense_threads: int | None
+    by_repeat: dict[str, list[float]]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of the table, in the order of `COLUMNS`; the last row is the whole run."""
+        episodes = self.settings["episodes"]
+        us = {planner: times or {} for planner, times in self.us_per_episode.items()}
+        table = [
+            (amount, us[FULL][amount], us[INCREMENTAL][amount], us[DENSE].get(amount))
+            for amount in us[INCREMENTAL]
+        ]
+        dense = median(us[DENSE].values()) if us[DENSE] else None
+        whole = (1e6 * self.seconds[planner] / episodes for planner in (FULL, INCREMENTAL))
+        return [
+            (
+                label,
+                f"{full:.1f}",
+                f"{incremental:.1f}",
+                _or_dash(each, ".1f"),
+                f"{full / incremental:.2f}",
+                _or_dash(None if each is None else each / incremental, ".1f"),
+            )
+            for label, full, incremental, each in [*table, ("whole run", *whole, dense)]
+        ]
+
+    def describe(self) -> str:
+        """Say in words what was measured."""
+        spread, repeated = self.ratio_vs_full_by_slice, self.by_repeat["ratio_vs_full"]
+        repeats = f", repeats {min(repeated):.2f} to {max(repeated):.2f}" if len(repeated) > 1 else ""
+        against = (
+            f"no dense replanning: {self.dense_skipped}"
+            if self.ratio_vs_dense is None
+            else f"{self.ratio_vs_dense:.3g} times as fast as dense replanning"
+        )
+        memory = "" if self.peak_memory_mb is None else f" Peak memory so far: {self.peak_memory_mb:.0f} MB."
+        return (
+            f"{self.settings['episodes']} episodes in {self.seconds[INCREMENTAL]:.2f} s: "
+            f"{self.ratio_vs_full:.2f} times as fast as the full pass (slices {spread['min']:.2f} to "
+            f"{spread['max']:.2f}{repeats}), {against}; results "
+            f"{'identical' if self.identical else 'DIFFERENT, which is an error in chary'}; "
+            f"{self.deviating:.0%} of episodes left the baseline.{memory}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """All that was measured on one problem, in the order it was."""
+
+    problem: str
+    episodes: int
+    seed: int
+    repeats: int
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    measurements: dict[str, Measurement]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for JSON: at the top the first configuration's, below all of them by name."""
+        blocks = {name: asdict(each) for name, each in self.measurements.items()}
+        first = next(iter(blocks))
+        return {
+            "problem": self.problem,
+            "episodes": self.episodes,
+            "seed": self.seed,
+            "repeats": self.repeats,
+            "versions": self.versions,
+            "machine": self.machine,
+            "configuration": first,
+            **blocks[first],
+            "configurations": blocks,
+        }
+
+
+def configurations(problem: str) -> dict[str, Callable[[], Configuration]]:
+    """Return what is measured on a problem, each made when it is asked for.
+
+    `strict` and `capped` (step bound eta / 2) are the preset with bonus hoeffding; `all actions`, where a
+    problem offers that besides admissible ones, is `capped` with every action allowed; `worst` is `capped`
+    with a bonus so small that nothing is clipped and everything moves.
+
+    Raises:
+        UnknownName: if there is no such problem.
+
+    Example:
+        >>> list(configurations("sepsis"))
+        ['strict', 'capped', 'all actions', 'worst']
+    """
+    usual = preset(problem)
+    bonus_scale = usual.scale.get("hoeffding", UNCALIBRATED_SCALE)
+
+    def capped(name: str, scale: float, **options: Any) -> Callable[[], Configuration]:
+        spec = _spec(usual, scale, rule="capped", step_bound=usual.eta / 2)
+        return lambda: Configuration(name, make(problem, **options), spec, usual.warmup)
+
+    strict = _spec(usual, bonus_scale, rule="strict")
+    found = {
+        "strict": lambda: Configuration("strict", make(problem), strict, usual.warmup),
+        "capped": capped("capped", bonus_scale),
+        "all actions": capped("all actions", bonus_scale, actions="all"),
+        "worst": capped("worst", bonus_scale / SHRUNK),
+    }
+    if problem != "sepsis":
+        del found["all actions"]
+    return found
+
+
+def _spec(usual: Preset, scale: float, **rule: Any) -> CharyUCBVI:
+    return CharyUCBVI(
+        eta=usual.eta,
+        bonus="hoeffding",
+        bonus_scale=scale,
+        reward=usual.reward,
+        delta=usual.delta,
+        charge="coupled",
+        pool=POOL,
+        **rule,
+    )
+
+
+def bench(
+    problem: str = "sepsis",
+    *,
+    episodes: int = EPISODES,
+    only: Sequence[str] = (),
+    seed: int = 0,
+    repeats: int = 1,
+    progress: Progress | None = None,
+) -> Benchmark:
+    """Time the incremental planner against the full pass and dense replanning.
+
+    Args:
+        problem: A problem's name.
+        episodes: Online episodes of every run, >= 1.
+        only: Names of `configurations` to measure, in this order; all of them if empty.
+        seed: A whole number >= 0; the same for every run.
+        repeats: How often to measure each configuration, >= 1.
+        progress: Called now and then with a label, episodes done and episodes in all.
+
+    Raises:
+        UnknownName: if there is no such problem or configuration.
+        InvalidSetting: if a number is out of range.
+
+    Example:
+        >>> bench("riverswim", episodes=5, only=["strict"]).measurements["strict"].identical
+        True
+    """
+    known = configurations(problem)
+    names = list(dict.fromkeys(check_choice("config", name, known) for name in only)) or list(known)
+    check_integer("episodes", episodes, minimum=1)
+    check_seed(seed)
+    check_integer("repeats", repeats, minimum=1)
+    measurements = {}
+    with _single_threaded(), worker_pool(1) as pool:
+        for name in names:
+            measurements[name] = _measure(known[name](), episodes, seed, repeats, pool, progress)
+    return Benchmark(
+        problem=problem,
+        episodes=episodes,
+        seed=seed,
+        repeats=repeats,
+        versions=_versions(),
+        machine={
+            "cores": os.cpu_count(),
+            "system": platform.system(),
+            "architecture": platform.machine(),
+        },
+        measurements=measurements,
+    )
+
+
+def identical(first: Run, second: Run) -> bool:
+    """Return whether two runs are the same in every bit of every array, their chains included."""
+    return _same(first, second) and _same(first.chains, second.chains)
+
+
+def _same(first: Run | ChainLog, second: Run | ChainLog) -> bool:
+    for each in fields(first):
+        one, other = getattr(first, each.name), getattr(second, each.name)
+        if isinstance(one, np.ndarray) and (one.shape != other.shape or one.tobytes() != other.tobytes()):
+            return False
+    return True
+
+
+class _Played(NamedTuple):
+    """One interleaved measurement: seconds by planner at the ends of slices, and dense ones by amount."""
+
+    ends: Ints
+    seconds: dict[str, Floats]
+    starts: dict[str, float]
+    dense: dict[int, float]
+    skipped: str | None
+    runs: dict[str, Run]
+
+
+class _Playing:
+    """One planner's run in progress: where it is, and how long it took to come there."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        began = time.perf_counter()
+        simulation.start()
+        self.start_seconds = time.perf_counter() - began
+        self._points = [(0, 0.0)]
+
+    @property
+    def done(self) -> int:
+        return self._simulation.done
+
+    def advance(self) -> None:
+        """Play one block."""
+        began = time.perf_counter()
+        done = self._simulation.advance()
+        elapsed = time.perf_counter() - began
+        self._points.append((done, self._points[-1][1] + elapsed))
+
+    def finish(self) -> Run:
+        """Return the run, all of whose episodes were played."""
+        return self._simulation.result()
+
+    def seconds_at(self, ends: Ints) -> Floats:
+        """Return the seconds at some numbers of episodes; within a block they pass evenly."""
+        episodes, seconds = zip(*self._points, strict=True)
+        return np.asarray(np.interp(ends, episodes, seconds), dtype=np.float64)
+
+
+def _amounts(episodes: int) -> tuple[int, ...]:
+    """Return the amounts of data to report at: those within the run, and its end."""
+    return tuple(sorted({amount for amount in AMOUNTS if amount <= episodes} | {episodes}))
+
+
+def _ends(episodes: int) -> Ints:
+    """Return where slices end: often at first, then SLICES times a run, and at every amount reported."""
+    every = {round(episodes * i / SLICES) for i in range(1, SLICES + 1)}
+    return np.array(
+        sorted(end for end in {*EARLY, *_amounts(episodes), *every} if 0 < end <= episodes), dtype=np.int64
+    )
+
+
+def _measure(
+    configuration: Configuration,
+    episodes: int,
+    seed: int,
+    repeats: int,
+    pool: ProcessPoolExecutor,
+    progress: Progress | None,
+) -> Measurement:
+    """Measure one configuration `repeats` times."""
+    name, mdp, spec, warmup = configuration
+    total = 2 * episodes * repeats
+    played: list[_Played] = []
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(f"{name} on {mdp.name}", len(played) * 2 * episodes + done, total)
+
+    for _ in range(repeats):
+        played.append(_play(configuration, episodes, seed, pool, report))
+
+    ends = played[0].ends
+    by_planner: dict[str, dict[str, float] | None] = {
+        planner: {
+            str(amount): median(_us_around(amount, ends, each.seconds[planner]) for each in played)
+            for amount in _amounts(episodes)
+        }
+        for planner in (FULL, INCREMENTAL)
+    }
+    skipped = next((each.skipped for each in played if each.skipped), None)
+    by_planner[DENSE] = (
+        None
+        if skipped
+        else {
+            str(amount): 1e6 * median(each.dense[amount] for each in played) for amount in _amounts(episodes)
+        }
+    )
+    seconds = {
+        planner: median(float(each.seconds[planner][-1]) for each in played)
+        for planner in (FULL, INCREMENTAL)
+    }
+    vs_full = [float(each.seconds[FULL][-1] / each.seconds[INCREMENTAL][-1]) for each in played]
+    vs_dense = [
+        median(each.dense.values()) * episodes / float(each.seconds[INCREMENTAL][-1])
+        for each in played
+        if not skipped
+    ]
+    by_slice = [
+        float(full / incremental)
+        for each in played
+        for full, incremental in zip(
+            *(np.diff(each.seconds[planner], prepend=0.0) for planner in (FULL, INCREMENTAL)), strict=True
+        )
+    ]
+    run = played[-1].runs[INCREMENTAL]
+    planning, told = run.planning, mdp.setting
+    # An explorer is made for every chain that starts: an optimum over all pairs, as the lower one is.
+    explorers = run.chains.started / episodes
+    return Measurement(
+        settings={
+            **spec.options(),
+            "eta": spec.eta,
+            "delta": spec.delta,
+            "episodes": episodes,
+            "warmup": warmup,
+            "states": mdp.n_states,
+            "actions": mdp.n_actions,
+            "pairs": told.n_pairs,
+            "horizon": mdp.horizon,
+        },
+        us_per_episode=by_planner,
+        ratio_vs_full=median(vs_full),
+        ratio_vs_full_by_slice={"min": min(by_slice), "median": median(by_slice), "max": max(by_slice)},
+        ratio_vs_dense=None if skipped else median(vs_dense),
+        identical=all(identical(each.runs[FULL], each.runs[INCREMENTAL]) for each in played),
+        seconds=seconds,
+        start_seconds={
+            planner: median(each.starts[planner] for each in played) for planner in (FULL, INCREMENTAL)
+        },
+        seconds_50k=seconds[INCREMENTAL] if episodes == 50_000 else None,
+        peak_memory_mb=_peak_memory_mb(),
+        rows_touched={
+            FULL: mdp.horizon * (told.n_pairs + mdp.n_states + explorers * told.n_pairs),
+            INCREMENTAL: planning["rows"] / episodes if planning else None,
+        },
+        episodes_per_batch=episodes / planning["batches"] if planning else None,
+        deviating=float((run.deviating_steps > 0).mean()),
+        dense_skipped=skipped,
+        dense_threads=None if skipped else 1,
+        by_repeat={"ratio_vs_full": vs_full, "ratio_vs_dense": vs_dense},
+    )
+
+
+def _us_around(amount: int, ends: Ints, seconds: Floats) -> float:
+    """Return microseconds an episode in the slices before and after an amount of episodes."""
+    at, since = np.concatenate([[0], ends]), np.concatenate([[0.0], seconds])
+    i = int(np.searchsorted(at, amount))
+    first, last = i - 1, min(i + 1, len(at) - 1)
+    return float(1e6 * (since[last] - since[first]) / (at[last] - at[first]))
+
+
+def _play(
+    configuration: Configuration,
+    episodes: int,
+    seed: int,
+    pool: ProcessPoolExecutor,
+    report: Callable[[int], None],
+) -> _Played:
+    """Play one run with each planner in turns, and replan densely at every amount."""
+    _, mdp, spec, warmup = configuration
+    report(0)
+    playing: dict[str, _Playing] = {}
+    for planner in (FULL, INCREMENTAL):
+        playing[planner] = _Playing(
+            Simulation(
+                mdp, spec, episodes=episodes, warmup=warmup, seed=seed, coverage="played", planner=planner
+            )
+        )
+        report(0)
+    dense: dict[int, float] = {}
+    skipped = _too_large(mdp)
+    turns = list(playing.values())
+    ends = _ends(episodes)
+    for end in ends.tolist():
+        for turn in turns:
+            while turn.done < end:
+                turn.advance()
+                report(sum(each.done for each in turns))
+        # Neither planner is always the one that goes first.
+        turns.reverse()
+        if end in _amounts(episodes) and skipped is None:
+            try:
+                dense[end] = pool.submit(_time_dense, mdp.n_states, mdp.n_actions, mdp.horizon).result()
+            except (MemoryError, BrokenProcessPool):
+                skipped = "there is not enough memory for a dense tensor"
+    return _Played(
+        ends,
+        {planner: each.seconds_at(ends) for planner, each in playing.items()},
+        {planner: each.start_seconds for planner, each in playing.items()},
+        dense,
+        skipped,
+        {planner: each.finish() for planner, each in playing.items()},
+    )
+
+
+def replan_densely(P: Floats, reward: Floats, bonus: Floats, *, horizon: int) -> DensePlan:
+    """Plan as dense implementations do: three backward inductions, each with H products of P and a vector.
+
+    `P` is (S, A, S) over all actions, `reward` and `bonus` (S, A). Values are clipped to [0, H - t]; the
+    baseline is the lower optimum's policy, the explorer the upper one's.
+
+    Example:
+        >>> P, reward = np.ones((1, 2, 1)), np.array([[0.0, 1.0]])
+        >>> replan_densely(P, reward, np.full((1, 2), 0.25), horizon=2).v_lower[0]
+        array([1.5])
+    """
+    S, A, _ = P.shape
+    flat, states = P.reshape(S * A, S), np.arange(S)
+
+    def induce(base: Floats, follow: Ints | None) -> tuple[Floats, Ints]:
+        value, policy = np.zeros((horizon + 1, S)), np.zeros((horizon, S), dtype=np.int64)
+        for t in range(horizon - 1, -1, -1):
+            q = (flat @ value[t + 1]).reshape(S, A)
+            q += base
+            np.clip(q, 0.0, horizon - t, out=q)
+            policy[t] = q.argmax(axis=1) if follow is None else follow[t]
+            value[t] = q[states, policy[t]]
+        return value, policy
+
+    v_lower, baseline = induce(reward - bonus, None)
+    v_upper, _ = induce(reward + bonus, baseline)
+    v_optimistic, explorer = induce(reward + bonus, None)
+    return DensePlan(v_lower, baseline, v_upper, v_optimistic, explorer)
+
+
+def _too_large(mdp: FiniteMDP) -> str | None:
+    """Return why the problem is not replanned densely, None where it is."""
+    size = 8 * mdp.n_states**2 * mdp.n_actions
+    if size <= DENSE_BYTES:
+        return None
+    return f"a dense tensor would take {size / 2**30:.1f} GiB, more than {DENSE_BYTES / 2**30:g}"
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Give processes that start within a BLAS of one thread; this process has loaded its own already."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@cache
+def _dense_problem(n_states: int, n_actions: int) -> tuple[Floats, Floats, Floats]:
+    """Return P, rewards and bonuses to replan with: only their sizes matter for the time."""
+    rng = generator_for(0, "dense problem")
+    P = rng.random((n_states, n_actions, n_states))
+    P /= P.sum(axis=2, keepdims=True)
+    return P, rng.random((n_states, n_actions)), rng.random((n_states, n_actions))
+
+
+def _time_dense(n_states: int, n_actions: int, horizon: int) -> float:
+    """Return the median seconds of a dense replanning; called in a process of its own."""
+    P, reward, bonus = _dense_problem(n_states, n_actions)
+    seconds: list[float] = []
+    least, most = DENSE_SECONDS
+    while sum(seconds) < (most if len(seconds) < DENSE_REPETITIONS else least):
+        began = time.perf_counter()
+        replan_densely(P, reward, bonus, horizon=horizon)
+        seconds.append(time.perf_counter() - began)
+    return median(seconds)
+
+
+def _peak_memory_mb() -> float | None:
+    """Return the most memory this process has held, in 10^6 bytes; None where that is not known."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # KiB, but bytes on macOS: getrusage(2) of either.
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def _versions() -> dict[str, str]:
+    built: Any = np.show_config(mode="dicts")
+    blas = built["Build Dependencies"]["blas"]
+    return {
+        "chary": chary.__version__,
+        "python": platform.python_version(),
+        **{package: metadata.version(package) for package in ("numpy", "numba")},
+        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
+    }
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

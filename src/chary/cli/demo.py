@@ -1,0 +1,137 @@
+"""The demonstration of `make demo`: inventory control learnt by eight algorithms, judged alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from chary.agents import CUCBVI, UCBVI, AgentSpec, Baseline, CharyUCBVI, StepMix
+from chary.charts.palette import PALETTE, Curve, learning_figure
+from chary.envs import inventory
+from chary.simulation import simulate
+from chary.simulation.run import Run
+
+__all__ = [
+    "BUDGETS",
+    "COLUMNS",
+    "EPISODES",
+    "JUDGED_AT",
+    "WARMUP",
+    "Contestant",
+    "contestants",
+    "draw",
+    "play",
+    "row",
+]
+
+# Budgets in scaled reward units, of which a month earns about half of one. All are judged by the smallest.
+BUDGETS = (0.1, 0.4, 0.8)
+JUDGED_AT = BUDGETS[0]
+EPISODES = 2000
+# Enough for the baseline to run a shop, too little for it to run one well.
+WARMUP = 300
+
+COLUMNS = (
+    "algorithm",
+    "own budget",
+    "regret",
+    "broke own",
+    f"broke {JUDGED_AT:g}",
+    "worst deficit",
+    "exploring steps",
+    "episodes/s",
+)
+
+
+class Contestant(NamedTuple):
+    """One line of the table and of the figure."""
+
+    label: str
+    spec: AgentSpec
+    colour: str
+    dash: str = "-"
+
+
+def contestants() -> list[Contestant]:
+    """Return the eight algorithms, all with the same certified bounds and the reward function known.
+
+    Those that keep no budget of their own are given the smallest one to be judged by; StepMix, which keeps
+    one in expectation, and the paper's variant get it too.
+    """
+    common: dict[str, Any] = {"bonus": "kl", "reward": "known"}
+    blues = ("light blue", "blue", "dark blue")
+    return [
+        Contestant("UCBVI", UCBVI(eta=JUDGED_AT, **common), PALETTE["vermillion"]),
+        Contestant("CUCBVI", CUCBVI(eta=JUDGED_AT, **common), PALETTE["orange"]),
+        Contestant("StepMix", StepMix(eta=JUDGED_AT, **common), PALETTE["purple"]),
+        Contestant("baseline", Baseline(eta=JUDGED_AT, **common), PALETTE["grey"], "--"),
+        Contestant(
+            "paper's variant",
+            CharyUCBVI(eta=JUDGED_AT, rule="paper", charge="paper", pool=1, after_refusal="close", **common),
+            PALETTE["green"],
+        ),
+        *(
+            Contestant(
+                f"chary, eta {eta:g}", CharyUCBVI(eta=eta, charge="difference", **common), PALETTE[blue]
+            )
+            for eta, blue in zip(BUDGETS, blues, strict=True)
+        ),
+    ]
+
+
+def play(
+    *,
+    episodes: int = EPISODES,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Iterator[tuple[Contestant, Run]]:
+    """Run each algorithm on the same warm-up and the same seed, and yield its run.
+
+    Args:
+        episodes: Online episodes of every algorithm.
+        seed: A whole number >= 0.
+        progress: Called now and then with a label, episodes done and episodes in all.
+    """
+    mdp = inventory()
+    for contestant in contestants():
+        label = contestant.label
+
+        def report(done: int, total: int, label: str = label) -> None:
+            if progress is not None:
+                progress(label, done, total)
+
+        # Before the first episode kernels may have to be compiled: say what is being waited for.
+        report(0, episodes)
+        yield (
+            contestant,
+            simulate(mdp, contestant.spec, episodes=episodes, warmup=WARMUP, seed=seed, progress=report),
+        )
+
+
+def row(contestant: Contestant, run: Run) -> tuple[str, ...]:
+    """Return the cells of the table, in the order of `COLUMNS`."""
+    budgeted = contestant.spec.shielded or isinstance(contestant.spec, StepMix)
+    return (
+        contestant.label,
+        f"{contestant.spec.eta:g}" if budgeted else "-",
+        f"{run.regret.sum():.1f}",
+        f"{run.violations().sum()}" if budgeted else "-",
+        f"{run.violations(JUDGED_AT).sum()}",
+        f"{run.true_deficit.max():.3f}",
+        f"{run.exploring_steps.sum()}",
+        f"{run.episodes / run.seconds:.0f}" if run.seconds > 0 else "-",
+    )
+
+
+def draw(results: list[tuple[Contestant, Run]]) -> bytes:
+    """Return the figure as a PNG: regret, and episodes that broke the budget all are judged by."""
+    curves = [
+        Curve(c.label, run.regret, run.violations(JUDGED_AT).astype(float), c.colour, c.dash)
+        for c, run in results
+    ]
+    first = results[0][1]
+    return learning_figure(
+        curves,
+        title=f"Inventory control: {first.episodes:,} episodes after {first.warmup} random ones",
+        violations_label=f"Episodes that broke a budget of {JUDGED_AT:g}, so far",
+    )

@@ -1,0 +1,71 @@
+"""Episodes that nothing is learnt from: do charges cover what actions cost, wherever one might be played?
+
+The steps a shield authorises are no fair sample: it takes those whose charge is low. Here the baseline plays,
+and now and then an action at random in its place, so that every action is looked at along the baseline's way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from chary.deep.acting import one_of
+from chary.deep.environment import Environment
+from chary.deep.learner import prices
+from chary.deep.loop import StepLog
+from chary.deep.networks import Networks, forward, with_time
+from chary.deep.options import DeepOptions
+from chary.deep.simulation.audit import EpisodeAudit, audit_episode
+from chary.errors import check_real
+
+__all__ = ["SHARE", "held_out_audit"]
+
+# How often an action at random is played.
+SHARE = 0.1
+
+
+class _Now(NamedTuple):
+    state: Any
+    playing: jax.Array
+
+
+def held_out_audit(
+    environment: Environment, options: DeepOptions, plan: Networks, key: jax.Array, *, share: float = SHARE
+) -> EpisodeAudit:
+    """Audit one episode of the baseline with random deviations; pure, for `jax.jit` and `jax.vmap`.
+
+    Args:
+        environment: What is played.
+        options: What the plan was learnt with.
+        plan: The networks that price and play.
+        key: Where deviations and the start come from.
+        share: The probability of a deviation at a step, in [0, 1].
+
+    Raises:
+        InvalidSetting: if `share` is no probability, or as `audit_episode` does.
+    """
+    check_real("share", share, low=0.0, high=1.0)
+    reset_key, draw_key = jax.random.split(key)
+    horizon = environment.horizon
+    uniforms = jax.random.uniform(draw_key, (horizon, 2), jnp.float32)
+    times = jnp.arange(horizon, dtype=jnp.int32)
+
+    def step(now: _Now, at: tuple[jax.Array, jax.Array]) -> tuple[_Now, StepLog]:
+        t, uniform = at
+        seen = environment.observe(now.state).astype(jnp.float32)
+        said = prices(forward(plan, with_time(seen, t, horizon)[None])[:, 0])
+        deviates = uniform[0] < share
+        action = jnp.where(deviates, one_of(environment.n_actions, uniform[1]), said.baseline)
+        charge = said.charges[action].astype(jnp.float64)
+        if options.charge_from == "start":
+            charge = charge * jnp.power(jnp.float64(options.discount), t)
+        after, reward, ended = environment.step(now.state, action)
+        row = StepLog(now.state, seen, action, said.baseline, deviates, charge, reward, now.playing)
+        return _Now(after, now.playing & ~ended), row
+
+    first = _Now(environment.reset(reset_key), jnp.bool_(True))
+    _, steps = lax.scan(step, first, (times, uniforms))
+    return audit_episode(environment, options, plan, steps)

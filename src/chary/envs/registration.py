@@ -1,0 +1,39 @@
+"""The Gymnasium ids `chary/Inventory-v0`, ...: registered when `chary.envs` is imported.
+
+Gymnasium 1.0 does not discover environments by entry points. Without that import,
+`gymnasium.make("chary.envs:chary/Inventory-v0")` does the same.
+"""
+
+from __future__ import annotations
+
+__all__ = ["GYMNASIUM_IDS", "HIV_ID", "register"]
+
+GYMNASIUM_IDS = {
+    "inventory": "chary/Inventory-v0",
+    "sepsis": "chary/Sepsis-v0",
+    "corridor": "chary/Corridor-v0",
+    "riverswim": "chary/RiverSwim-v0",
+    "random": "chary/Random-v0",
+}
+# Not a finite MDP, so not one of the problems.
+HIV_ID = "chary/HIV-v0"
+
+
+def register() -> None:
+    """Register the ids with Gymnasium, if it is installed; a second call changes nothing."""
+    try:
+        import gymnasium
+    except ModuleNotFoundError:
+        return
+
+    for name, identity in GYMNASIUM_IDS.items():
+        if identity not in gymnasium.registry:
+            gymnasium.register(
+                identity,
+                entry_point="chary.envs.tabular_env:make_env",
+                # Our environments keep order themselves, with an error of chary's own.
+                order_enforce=False,
+                kwargs={"problem": name},
+            )
+    if HIV_ID not in gymnasium.registry:
+        gymnasium.register(HIV_ID, entry_point="chary.envs.hiv.environment:HIVEnv", order_enforce=False)

@@ -1,0 +1,402 @@
+"""Finite MDPs: validated once, sparse inside, read-only ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.errors import InvalidMDP, check_choice, check_integer
+from chary.mdp._checks import (
+    allowed_mask,
+    as_floats,
+    as_list,
+    as_rewards,
+    as_start,
+    check_probabilities,
+    check_rewards,
+    check_rows,
+    cumulative_rows,
+    frozen,
+    terminal_mask,
+)
+from chary.mdp.setting import (
+    KnownReward,
+    RewardScale,
+    Setting,
+    as_numbers,
+    as_policy,
+    as_states,
+    check_table,
+)
+
+__all__ = ["REWARD_KNOWLEDGE", "FiniteMDP"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+REWARD_KNOWLEDGE = ("estimated", "known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FiniteMDP:
+    """A finite-horizon MDP with rewards in [0, 1], stored as successor lists.
+
+    Pair p leads to `successor[row_start[p]:row_start[p + 1]]` (ascending) with `probability` and earns
+    `reward` (scaled) on that transition. `start` is the distribution of the first state, (S,).
+    Build one with `from_arrays`, `from_sparse` or `from_successors`.
+    """
+
+    name: str
+    setting: Setting
+    row_start: Ints
+    successor: Ints
+    probability: Floats
+    reward: Floats
+    cumulative: Floats
+    start: Floats
+    known: KnownReward
+    recorded_policy: Ints | None = field(default=None)
+
+    @property
+    def n_states(self) -> int:
+        """S."""
+        return self.setting.n_states
+
+    @property
+    def n_actions(self) -> int:
+        """A."""
+        return self.setting.n_actions
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return self.setting.horizon
+
+    @property
+    def scale(self) -> RewardScale:
+        """The map between the user's reward units and the scaled ones."""
+        return self.setting.scale
+
+    @property
+    def restricts_actions(self) -> bool:
+        """Whether some action is not allowed in some non-terminal state."""
+        return bool((~self.setting.allowed[~self.setting.terminal]).any())
+
+    def told(self, reward: str = "estimated") -> Setting:
+        """Return what an agent may know of this problem: with `reward="known"`, its reward function too."""
+        check_choice("reward", reward, REWARD_KNOWLEDGE)
+        if reward == "estimated":
+            return self.setting
+        return replace(self.setting, known=self.known)
+
+    def row(self, s: int, a: int) -> tuple[Ints, Floats, Floats]:
+        """Return successors, probabilities and scaled rewards of playing `a` in `s`."""
+        state = check_integer("s", s, minimum=0, error=InvalidMDP)
+        action = check_integer("a", a, minimum=0, error=InvalidMDP)
+        if state >= self.n_states:
+            raise InvalidMDP(f"'s' must lie in 0..{self.n_states - 1}, got {state}.")
+        p = self.setting.pair_index[state, action] if action < self.n_actions else -1
+        if p < 0:
+            raise InvalidMDP(f"'a' must be allowed in state {state}, got {action}.")
+        span = slice(self.row_start[p], self.row_start[p + 1])
+        return self.successor[span], self.probability[span], self.reward[span]
+
+    def dense(self) -> tuple[Floats, Floats]:
+        """Return P of shape (S, A, S) and R of shape (S, A), zero where not allowed; for small problems."""
+        S, A = self.n_states, self.n_actions
+        P, R = np.zeros((S, A, S)), np.zeros((S, A))
+        for s in range(S):
+            for a in np.flatnonzero(self.setting.allowed[s]):
+                x, p, r = self.row(s, int(a))
+                P[s, a, x] = p
+                R[s, a] = p @ r
+        return P, R
+
+    @classmethod
+    def from_arrays(
+        cls, P: ArrayLike, R: ArrayLike, *, allowed: ArrayLike | None = None, **options: Any
+    ) -> FiniteMDP:
+        """Build from dense arrays.
+
+        `P` has shape (S, A, S); `R` has shape (S, A), or (S, A, S) for rewards that depend on the
+        successor. Rows of pairs that are not allowed are not looked at. `options` are those of
+        `from_successors`.
+
+        Example:
+            >>> P = np.array([[[0.5, 0.5]], [[0.0, 1.0]]])
+            >>> FiniteMDP.from_arrays(P, np.array([[0.0], [1.0]]), horizon=3).n_states
+            2
+        """
+        _check_options(options)
+        dense = as_floats("P", as_numbers("P", P))
+        if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or 0 in dense.shape:
+            raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
+        S, A = dense.shape[:2]
+        rewards = as_rewards(as_numbers("R", R), S, A)
+        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
+        given = None if allowed is None else as_numbers("allowed", allowed)
+        mask = allowed_mask(given, S, A, terminal_mask(options["terminal"], S))
+        check_probabilities(dense[mask])
+        s, a, x = np.nonzero((dense > 0) & mask[:, :, None])
+        r = rewards[s, a] if rewards.ndim == 2 else rewards[s, a, x]
+        listed = rewards if rewards.ndim == 3 else None
+        return cls._assemble(S, A, s, a, x, dense[s, a, x], r, mask, rewards, listed, **options)
+
+    @classmethod
+    def from_sparse(
+        cls, P: Any, R: ArrayLike, *, allowed: ArrayLike | None = None, **options: Any
+    ) -> FiniteMDP:
+        """Build from SciPy sparse rows.
+
+        `P` is a sparse matrix of shape (S * A, S) whose row s * A + a belongs to (s, a), or a
+        sequence of A sparse matrices of shape (S, S), one an action. `R` has shape (S, A).
+        """
+        from scipy import sparse
+
+        _check_options(options)
+        matrices = list(P) if isinstance(P, (list, tuple)) else [P]
+        if not matrices or not all(sparse.issparse(m) for m in matrices):
+            raise InvalidMDP(
+                f"'P' must be a SciPy sparse matrix or a sequence of them, got {type(P).__name__}."
+            )
+        # tocoo, not tocsr: the latter would add duplicate entries up in silence.
+        entries = [m.tocoo() for m in matrices]
+        S = int(entries[0].shape[1])
+        if sparse.issparse(P):
+            A, rest = divmod(int(entries[0].shape[0]), max(S, 1))
+            if rest or A == 0:
+                raise InvalidMDP(f"'P' must have shape (S * A, S), got {entries[0].shape}.")
+            s, a = np.divmod(entries[0].row.astype(np.int64), A)
+            x, p = entries[0].col.astype(np.int64), entries[0].data
+        else:
+            A = len(entries)
+            if any(m.shape != (S, S) for m in entries):
+                raise InvalidMDP(f"'P' must hold matrices of shape (S, S), got {[m.shape for m in entries]}.")
+            s = np.concatenate([m.row for m in entries]).astype(np.int64)
+            a = np.concatenate([np.full(len(m.row), i) for i, m in enumerate(entries)]).astype(np.int64)
+            x = np.concatenate([m.col for m in entries]).astype(np.int64)
+            p = np.concatenate([m.data for m in entries])
+        rewards = as_rewards(as_numbers("R", R), S, A)
+        if rewards.ndim == 3:
+            raise InvalidMDP(
+                "'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s')."
+            )
+        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
+        given = None if allowed is None else as_numbers("allowed", allowed)
+        mask = allowed_mask(given, S, A, terminal_mask(options["terminal"], S))
+        return cls._assemble(
+            S, A, s, a, x, np.asarray(p, dtype=float), rewards[s, a], mask, rewards, None, **options
+        )
+
+    @classmethod
+    def from_successors(
+        cls,
+        rows: Mapping[tuple[int, int], Sequence[tuple[int, float, float]]],
+        *,
+        n_states: int,
+        n_actions: int,
+        **options: Any,
+    ) -> FiniteMDP:
+        """Build from one list of (successor, probability, reward) for each allowed pair (s, a).
+
+        Args:
+            rows: The lists; a pair without one is not allowed.
+            n_states: The number S of states.
+            n_actions: The number A of actions.
+            **options: `horizon` (required); `name`; `start`, a state or a distribution of shape (S,),
+                state 0 by default; `terminal`, states that end the episode; `discount`;
+                `value_cap`, an upper bound on the optimal value in scaled units; `support`, the
+                declared number of successors; `reward_range`, (low, high) of the user's rewards,
+                (0, 1) by default; `pad`, which makes terminal states absorbing with reward 0, so that a
+                reward offset cannot change which policy is best; `recorded_policy`, an action a
+                state or probabilities of shape (S, A).
+
+        Raises:
+            InvalidMDP: if the lists or options do not describe an MDP.
+        """
+        _check_options(options)
+        S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
+        A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
+        try:
+            entries = [(s, a, x, p, r) for (s, a), successors in rows.items() for x, p, r in successors]
+            pairs = np.array(list(rows), dtype=np.int64).reshape(-1, 2)
+            table = np.array(entries, dtype=float).reshape(-1, 5)
+        except (AttributeError, TypeError, ValueError, OverflowError) as problem:
+            raise InvalidMDP(
+                "'rows' must map pairs (s, a) to lists of (successor, probability, reward), "
+                f"got something else: {problem}."
+            ) from problem
+        outside = ((pairs < 0) | (pairs >= [S, A])).any(axis=1)
+        if outside.any():
+            s, a = (int(i) for i in pairs[outside][0])
+            raise InvalidMDP(f"'rows' must use states < {S} and actions < {A}, got the pair ({s}, {a}).")
+        check_table(f"{S} states and {A} actions", S * A)
+        mask = np.zeros((S, A), dtype=bool)
+        mask[pairs[:, 0], pairs[:, 1]] = True
+        whole = (np.abs(table[:, 2]) < 2**53) & (table[:, 2] == np.floor(table[:, 2]))
+        if not whole.all():
+            raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
+        from_state, action, to_state = (table[:, i].astype(np.int64) for i in range(3))
+        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
+        mask[terminal_mask(options["terminal"], S)] = False
+        return cls._assemble(
+            S, A, from_state, action, to_state, table[:, 3], table[:, 4], mask, None, None, **options
+        )
+
+    @classmethod
+    def _assemble(
+        cls,
+        S: int,
+        A: int,
+        s: Ints,
+        a: Ints,
+        x: Ints,
+        p: Floats,
+        r: Floats,
+        mask: Bools,
+        pair_reward: Floats | None,
+        listed_reward: Floats | None,
+        *,
+        horizon: int,
+        name: str = "custom",
+        start: ArrayLike | int = 0,
+        terminal: Iterable[int] = (),
+        discount: float = 1.0,
+        value_cap: float | None = None,
+        support: ArrayLike | None = None,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        pad: bool = False,
+        recorded_policy: ArrayLike | None = None,
+    ) -> FiniteMDP:
+        ends = terminal_mask(terminal, S)
+        scale = RewardScale.of(reward_range)
+        first = as_start(as_numbers("start", start), S, ends)
+        if not isinstance(name, str):
+            raise InvalidMDP(f"'name' must be a text, got {type(name).__name__}.")
+        if not isinstance(pad, (bool, np.bool_)):
+            raise InvalidMDP(f"'pad' must be True or False, got {pad!r}.")
+        if pad:
+            absorbing = np.flatnonzero(ends)
+            keep = ~ends[s]
+            s, a, x = (
+                np.concatenate([v[keep], w]) for v, w in ((s, absorbing), (a, 0 * absorbing), (x, absorbing))
+            )
+            p, r = (
+                np.concatenate([p[keep], np.ones(len(absorbing))]),
+                np.concatenate([r[keep], np.zeros(len(absorbing))]),
+            )
+            mask = mask.copy()
+            mask[ends], ends = False, np.zeros(S, dtype=bool)
+            mask[absorbing, 0] = True
+            if pair_reward is not None:
+                pair_reward = pair_reward.copy()
+                pair_reward[absorbing] = 0.0
+            if listed_reward is not None:
+                listed_reward = listed_reward.copy()
+                listed_reward[absorbing] = 0.0
+        elif scale.low != 0.0 and ends.any():
+            raise InvalidMDP(
+                f"'reward_range' must start at 0 where episodes can end early, got {scale.low:g} with "
+                "terminal states: the offset would pay for ending early. Use pad=True to make terminal "
+                "states absorbing with reward 0."
+            )
+        told = Setting.declare(
+            n_states=S,
+            n_actions=A,
+            horizon=horizon,
+            allowed=mask,
+            terminal=np.flatnonzero(ends),
+            discount=discount,
+            value_cap=value_cap,
+            support=support,
+            scale=scale,
+        )
+        inside = mask[s, a]
+        s, a, x, p, r = s[inside], a[inside], x[inside], p[inside], r[inside]
+        if len(x) and (x.min() < 0 or x.max() >= S):
+            raise InvalidMDP(
+                f"'P' must lead to states 0..{S - 1}, got a successor {int(x[(x < 0) | (x >= S)][0])}."
+            )
+        pair = told.pair_index[s, a]
+        order = np.lexsort((x, pair))
+        pair, x, p, r = pair[order], x[order], p[order], r[order]
+        check_rows(told, pair, x, p)
+        scaled = check_rewards((r - scale.low) / scale.span, scale)
+        positive = p > 0
+        pair, x, p, scaled = pair[positive], x[positive], p[positive], scaled[positive]
+        row_start = np.searchsorted(pair, np.arange(told.n_pairs + 1)).astype(np.int64)
+        return cls(
+            name=name,
+            setting=told,
+            row_start=frozen(row_start),
+            successor=frozen(x.astype(np.int64)),
+            probability=frozen(p.astype(float)),
+            reward=frozen(scaled),
+            cumulative=frozen(cumulative_rows(row_start, p)),
+            start=first,
+            known=_known_reward(told, row_start, x, scaled, pair_reward, listed_reward),
+            recorded_policy=None
+            if recorded_policy is None
+            else as_policy("recorded_policy", recorded_policy, told),
+        )
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidMDP for an option that FiniteMDP does not have, or a missing horizon."""
+    known = [
+        name for name, p in signature(FiniteMDP._assemble).parameters.items() if p.kind is p.KEYWORD_ONLY
+    ]
+    for name, value in options.items():
+        if name not in known:
+            raise InvalidMDP(f"{name!r} is no option of a FiniteMDP ({', '.join(known)}), got {value!r}.")
+    if "horizon" not in options:
+        raise InvalidMDP("'horizon' must be given, got none. It is the number of steps of an episode.")
+
+
+def _known_reward(
+    setting: Setting,
+    row_start: Ints,
+    x: Ints,
+    scaled: Floats,
+    pair_reward: Floats | None,
+    listed_reward: Floats | None,
+) -> KnownReward:
+    """Keep the declared reward function, also where its transitions have probability 0.
+
+    Any value at an impossible successor leaves the bounds valid; those the user gave are kept (clipped to
+    [0, 1]), and a successor of which nothing was said may earn anything in [0, 1].
+    """
+    n, S = setting.n_pairs, setting.n_states
+    scale = setting.scale
+    if listed_reward is not None:
+        every = np.clip((listed_reward[setting.allowed] - scale.low) / scale.span, 0.0, 1.0)
+        return KnownReward(
+            frozen(np.arange(n + 1, dtype=np.int64) * S),
+            frozen(np.tile(np.arange(S, dtype=np.int64), n)),
+            frozen(every.reshape(-1)),
+            frozen(np.zeros(n)),
+            frozen(np.ones(n)),
+        )
+    if pair_reward is not None:
+        each = np.clip((pair_reward[setting.allowed] - scale.low) / scale.span, 0.0, 1.0)
+        empty = np.zeros(0)
+        return KnownReward(
+            frozen(np.zeros(n + 1, dtype=np.int64)),
+            frozen(empty.astype(np.int64)),
+            frozen(empty),
+            frozen(each),
+            frozen(each),
+        )
+    return KnownReward(
+        frozen(row_start),
+        frozen(x.astype(np.int64)),
+        frozen(scaled),
+        frozen(np.zeros(n)),
+        frozen(np.ones(n)),
+    )

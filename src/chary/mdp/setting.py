@@ -1,0 +1,341 @@
+"""What an agent may be told about a problem: its shape, its reward scale, its rewards, never P."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real
+from chary.mdp._checks import (
+    allowed_mask,
+    as_floats,
+    as_support,
+    as_value_cap,
+    frozen,
+    number_pairs,
+    terminal_mask,
+)
+
+__all__ = ["KnownReward", "RewardScale", "Setting", "as_numbers", "as_policy", "as_states", "check_table"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+# A larger table of floats than 16 GiB was meant otherwise.
+MOST_ENTRIES = 2**31
+
+
+class RewardScale(NamedTuple):
+    """The affine map between the user's rewards and the scaled ones: scaled = (raw - low) / (high - low).
+
+    Example:
+        >>> RewardScale(-10.0, 30.0).scaled_difference(4.0)
+        0.1
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def span(self) -> float:
+        """How many of the user's units make one scaled unit."""
+        return self.high - self.low
+
+    def scaled_difference(self, amount: float) -> float:
+        """Turn a difference of rewards (a budget, a deficit, a regret) into scaled units."""
+        return amount / self.span
+
+    def raw_difference(self, amount: float) -> float:
+        """Turn a difference of scaled rewards into the user's units."""
+        return amount * self.span
+
+    @classmethod
+    def of(cls, reward_range: tuple[float, float]) -> RewardScale:
+        """Return the scale of rewards between two finite numbers, low < high.
+
+        Raises:
+            InvalidMDP: if they are not.
+        """
+        try:
+            low, high = (as_float(v) for v in reward_range)
+        except (TypeError, ValueError) as problem:
+            raise InvalidMDP(f"'reward_range' must be two numbers, got {reward_range!r}.") from problem
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InvalidMDP(f"'reward_range' must be finite with low < high, got {(low, high)}.")
+        return cls(low, high)
+
+
+class KnownReward(NamedTuple):
+    """The declared reward function r(s, a, s'), a list of successors for each pair.
+
+    Pair p lists `successor[start[p]:start[p + 1]]`, ascending, with their rewards; a successor that is
+    not listed earns between `other_low[p]` and `other_high[p]`.
+    """
+
+    start: Ints
+    successor: Ints
+    reward: Floats
+    other_low: Floats
+    other_high: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """All that an agent is told about a problem: its shape, never its transition probabilities.
+
+    Pairs (s, a) with a allowed in s are numbered by s, then a: the pairs of state s are
+    `pair_start[s]:pair_start[s + 1]`, `pair_action[p]` is the action and `pair_index[s, a]` the
+    number (-1 where not allowed). `support[p]` is the declared number of possible successors (S
+    where nothing was declared). `known` is None where rewards are estimated.
+    """
+
+    n_states: int
+    n_actions: int
+    horizon: int
+    discount: float
+    pair_start: Ints
+    pair_action: Ints
+    pair_index: Ints
+    terminal: Bools
+    value_cap: float
+    support: Ints
+    known: KnownReward | None = None
+    scale: RewardScale = RewardScale()  # noqa: RUF009 - an immutable value
+
+    @property
+    def n_pairs(self) -> int:
+        """The number of allowed state-action pairs."""
+        return len(self.pair_action)
+
+    @property
+    def allowed(self) -> Bools:
+        """Which action may be played where, shape (S, A)."""
+        return self.pair_index >= 0
+
+    @property
+    def value_bounds(self) -> Floats:
+        """vmax_t = min(value cap, sum of gamma^i over the steps left), shape (H + 1,)."""
+        steps = self.discount ** np.arange(self.horizon)
+        left = np.concatenate([np.cumsum(steps)[::-1], [0.0]])
+        bounds: Floats = np.minimum(left, self.value_cap)
+        return bounds
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all of it as arrays by name, for `from_arrays`."""
+        shape = np.array([self.n_states, self.n_actions, self.horizon])
+        numbers = np.array([self.discount, self.value_cap, self.scale.low, self.scale.high])
+        arrays: dict[str, NDArray[Any]] = {
+            "shape": shape,
+            "numbers": numbers,
+            "allowed": self.allowed,
+            "terminal": self.terminal,
+            "support": self.support,
+        }
+        known = {} if self.known is None else self.known._asdict()
+        return arrays | {f"known.{name}": array for name, array in known.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Setting:
+        """Return the setting that `to_arrays` was asked of.
+
+        Raises:
+            InvalidMDP: if they describe none.
+        """
+        if not isinstance(arrays, Mapping):
+            raise InvalidMDP(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
+        n_states, n_actions, horizon = _array(arrays, "shape", np.int64, 3).tolist()
+        discount, value_cap, low, high = _array(arrays, "numbers", np.float64, 4).tolist()
+        told = cls.declare(
+            n_states=n_states,
+            n_actions=n_actions,
+            horizon=horizon,
+            allowed=_array(arrays, "allowed", np.bool_, n_states, n_actions),
+            terminal=np.flatnonzero(_array(arrays, "terminal", np.bool_, n_states)).tolist(),
+            discount=discount,
+            value_cap=value_cap,
+            scale=RewardScale(low, high),
+        )
+        P, S = told.n_pairs, told.n_states
+        support = _array(arrays, "support", np.int64, P)
+        fits = bool(((support >= 1) & (support <= S)).all())
+        known = None
+        if "known.start" in arrays:
+            start = _array(arrays, "known.start", np.int64, P + 1)
+            successor = _array(arrays, "known.successor", np.int64, None)
+            n = len(successor)
+            reward = _array(arrays, "known.reward", np.float64, n)
+            other = [_array(arrays, f"known.other_{side}", np.float64, P) for side in ("low", "high")]
+            known = KnownReward(*(frozen(each) for each in (start, successor, reward, *other)))
+            fits &= start[0] == 0 and start[-1] == n and bool((np.diff(start) >= 0).all())
+            # Successors are found by bisection: they ascend from the first of each row on.
+            first = np.isin(np.arange(n), start)
+            ascending = first | (np.diff(successor, prepend=-1) > 0)
+            fits &= bool((ascending & (successor >= 0) & (successor < S)).all())
+            fits &= all(bool(((each >= 0) & (each <= 1)).all()) for each in (reward, *other))
+        if not fits:
+            raise InvalidMDP(f"'arrays' must describe a setting of {P} pairs, got others.")
+        return replace(told, support=frozen(support), known=known)
+
+    @property
+    def digest(self) -> str:
+        """What tells this problem from every other one: a hash of all that an agent is told."""
+        total = hashlib.sha256()
+        for name, array in sorted(self.to_arrays().items()):
+            total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            total.update(np.ascontiguousarray(array).tobytes())
+        return total.hexdigest()
+
+    @classmethod
+    def declare(
+        cls,
+        *,
+        n_states: int,
+        n_actions: int,
+        horizon: int,
+        allowed: ArrayLike | None = None,
+        terminal: Iterable[int] = (),
+        discount: float = 1.0,
+        value_cap: float | None = None,
+        support: ArrayLike | None = None,
+        scale: RewardScale = RewardScale(),  # noqa: B008 - an immutable value
+    ) -> Setting:
+        """Describe a problem of which nothing but the shape is known, for use with the step API.
+
+        Args:
+            n_states: The number S of states, numbered from 0.
+            n_actions: The number A of actions, numbered from 0.
+            horizon: The number H of steps after which an episode ends at the latest.
+            allowed: Which action may be played where, (S, A) booleans; all by default.
+            terminal: The states that end an episode.
+            discount: gamma, in (0, 1].
+            value_cap: An upper bound on the optimal value, in scaled units; H by default.
+            support: The number of possible successors, one number or one for each (s, a).
+            scale: The affine map to rewards in [0, 1].
+
+        Raises:
+            InvalidMDP: if a shape, a mask or a number makes no sense.
+        """
+        S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
+        A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
+        H = check_integer("horizon", horizon, minimum=1, error=InvalidMDP)
+        check_table(f"{S} states and {A} actions", S * A)
+        check_table(f"{H} steps and {S} states", H * S)
+        ends = terminal_mask(as_states("terminal", terminal), S)
+        mask = allowed_mask(None if allowed is None else as_numbers("allowed", allowed), S, A, ends)
+        scale = RewardScale.of(scale)
+        if scale.low != 0.0 and ends.any():
+            raise InvalidMDP(
+                f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: it would pay to "
+                "end early. Pad episodes: make terminal states absorbing with reward 0."
+            )
+        pair_index, pair_start, pair_action = number_pairs(mask)
+        return cls(
+            n_states=S,
+            n_actions=A,
+            horizon=H,
+            discount=check_real("discount", discount, low=0.0, high=1.0, open_low=True, error=InvalidMDP),
+            pair_start=pair_start,
+            pair_action=pair_action,
+            pair_index=pair_index,
+            terminal=frozen(ends),
+            value_cap=as_value_cap(value_cap, H),
+            support=as_support(None if support is None else as_numbers("support", support), mask, S, A),
+            scale=scale,
+        )
+
+
+def as_states(name: str, states: Iterable[int]) -> Iterable[int]:
+    """Return states as they are, unless they are an array that cannot be read one by one.
+
+    Raises:
+        InvalidMDP: if it is not of one dimension.
+    """
+    if isinstance(states, np.ndarray) and states.ndim != 1:
+        raise InvalidMDP(f"{name!r} must be a list of states, got an array of shape {states.shape}.")
+    return states
+
+
+def check_table(sizes: str, entries: int) -> None:
+    """Raise InvalidMDP where a table of numbers would have more entries than a machine holds."""
+    if entries > MOST_ENTRIES:
+        raise InvalidMDP(f"a problem's tables must have no more than {MOST_ENTRIES} entries, got {sizes}.")
+
+
+def _array(
+    arrays: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], *shape: int | None
+) -> NDArray[Any]:
+    """Return one of some arrays, once it has that type and shape; None stands for any length."""
+    array = arrays.get(name)
+    fits = isinstance(array, np.ndarray) and array.dtype == np.dtype(dtype) and array.ndim == len(shape)
+    if fits and array is not None:
+        fits = all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
+    if not fits:
+        wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        got = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else repr(array)
+        raise InvalidMDP(f"{name!r} must be {np.dtype(dtype)} of shape ({wanted}), got {got}.")
+    return np.asarray(array)
+
+
+def as_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return an array of whole or real numbers or booleans.
+
+    Raises:
+        InvalidMDP: if they are something else: texts, complex numbers, lists of different lengths.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
+        raise InvalidMDP(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
+    if array.dtype.kind not in "biuf":
+        got = array.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise InvalidMDP(f"{name!r} must be an array of numbers, got {got}.")
+    return array
+
+
+def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
+    """Return a deterministic stationary policy, (S,) actions, from actions or probabilities.
+
+    A stochastic policy, shape (S, A), is turned into its most probable action (the lowest index among
+    equals). Terminal states play 0.
+
+    Raises:
+        InvalidSetting: if it plays an action that is not allowed.
+    """
+    try:
+        table = as_numbers(name, policy)
+    except InvalidMDP as problem:
+        raise InvalidSetting(str(problem)) from problem
+    S, A = setting.n_states, setting.n_actions
+    if table.shape == (S, A):
+        weights = as_floats(name, table)
+        preferred = np.asarray(weights.max(axis=1) > 0)[~setting.terminal]
+        if (weights < 0).any():
+            raise InvalidSetting(f"{name!r} must hold probabilities >= 0, got {float(weights.min())}.")
+        if not preferred.all():
+            raise InvalidSetting(f"{name!r} must prefer some action in every state, got a row of zeros.")
+        actions = weights.argmax(axis=1)
+    elif table.shape == (S,) and np.issubdtype(table.dtype, np.integer):
+        actions = table
+    else:
+        raise InvalidSetting(
+            f"{name!r} must hold one action a state, shape ({S},), or probabilities, shape ({S}, {A}), "
+            f"got {table.dtype} of shape {table.shape}."
+        )
+    actions = np.where(setting.terminal, 0, actions).astype(np.int64)
+    valid = (actions >= 0) & (actions < A)
+    valid &= setting.allowed[np.arange(S), np.clip(actions, 0, A - 1)] | setting.terminal
+    if not valid.all():
+        s = int(np.flatnonzero(~valid)[0])
+        raise InvalidSetting(
+            f"{name!r} must play allowed actions only, got action {int(actions[s])} in state {s}."
+        )
+    return frozen(actions)

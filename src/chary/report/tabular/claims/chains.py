@@ -1,0 +1,285 @@
+"""Claims about chains: how many episodes they take, and the three parts that the proof bounds one by one.
+
+Of a chain that is not finished when the run ends only its birth is stored. Its N_m and parts are not known,
+and it is one that takes long: every claim here says how many there are, and gives no verdict that they could
+turn.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.assumptions import HOLDS
+from chary.report.claims import (
+    NOTHING,
+    PAPER,
+    Answer,
+    Claim,
+    Facts,
+    alone,
+    at,
+    same_for_paper,
+    say_number,
+)
+from chary.report.measured import Measured, Place
+from chary.results import Estimate
+
+__all__ = ["chain_claims"]
+
+Floats = NDArray[np.float64]
+
+# Chains have become short if those born in the last fifth take at most half as long, or two episodes.
+FIFTH, SHORTER, SHORT = 0.2, 0.5, 2.0
+MOST_LONG = 4
+
+NONE_FINISHED = "no chain was finished"
+TURNED = "undecided: chains that were not finished could turn it"
+
+
+def chain_claims(measured: Measured, facts: Facts) -> list[Claim]:
+    """Return d1 to d5."""
+    return [
+        _chains_shorten(measured),
+        _long_part(measured),
+        _missed_part(measured, facts),
+        _whole_length(measured, facts),
+        _exhausted_sum(measured, facts),
+    ]
+
+
+def _unfinished(measured: Measured, place: Place) -> str:
+    """Return how many chains of all runs were not finished, and how old the oldest is, in words."""
+    count = int(measured.column(place, "chains_unfinished").sum())
+    if not count:
+        return "no chain unfinished"
+    oldest = measured.known(place, "chains_unfinished_oldest").max()
+    chains = "chain" if count == 1 else "chains"
+    return f"{count:,} {chains} unfinished, the oldest for {oldest:,.0f} episodes"
+
+
+def _chains_shorten(measured: Measured) -> Claim:
+    answer = Answer()
+    for budget, paper in alone(measured, PAPER):
+        episodes, lengths, seeds = measured.curves(paper, "chain_episodes")
+        finished, born = (measured.curves(paper, name).values for name in ("chains_finished", "chains_born"))
+        # An unfinished chain has lasted since the end of its window, at least.
+        ages = episodes[-1] - episodes
+        known, lasting = [], []
+        for inside in (episodes <= FIFTH * episodes[-1], episodes > (1 - FIFTH) * episodes[-1]):
+            count, left = finished[:, inside], born[:, inside] - finished[:, inside]
+            total = np.where(count > 0, lengths[:, inside], 0.0) * count
+            known += [total.sum(axis=1), count.sum(axis=1)]
+            lasting += [known[-2] + (left * ages[inside]).sum(axis=1), known[-1] + left.sum(axis=1)]
+        excess, excess_with = (measured.of_means(each, _longer_than_allowed) for each in (known, lasting))
+        first, last = (
+            float(known[i].sum() / known[i + 1].sum()) if known[i + 1].sum() else math.nan for i in (0, 2)
+        )
+        seen = math.isfinite(first) and math.isfinite(last)
+        decided = excess.at_most(0.0)
+        turned = decided is not None and excess_with.at_most(0.0) is not decided
+        answer.add(
+            None if turned else decided,
+            f"{at(budget)}: mean N_m {say_number(first, 3)} of chains born in the first fifth, "
+            f"{say_number(last, 3)} in the last; "
+            f"{_unfinished(measured, paper)}"
+            if seen
+            else f"{at(budget)}: too few chains were finished in the first or the last fifth; "
+            f"{_unfinished(measured, paper)}",
+            seeds=len(seeds),
+            why=TURNED if turned else "undecided" if seen else "nothing to compare",
+            budget=budget,
+            first=first,
+            last=last,
+            unfinished=int(measured.column(paper, "chains_unfinished").sum()),
+        )
+    return answer.claim(
+        "d1",
+        "section 4",
+        "The number of episodes N_m that a meta-episode takes becomes small.",
+        "At every budget, finished chains of the paper's variant born in the last fifth of the episodes "
+        f"take at most {SHORTER:g} times as many as those born in the first, or {SHORT:g}, with the whole "
+        "interval over seeds; and still so where unfinished ones count with the episodes that they have "
+        "lasted.",
+        unmeasured="needs an algorithm with role paper",
+        notes=(same_for_paper(measured),),
+    )
+
+
+def _longer_than_allowed(means: Floats) -> Floats:
+    """Return the mean N_m of late chains less what is allowed: total and number, early and late."""
+    early_total, early, late_total, late = means.T
+    known = (early > NOTHING) & (late > NOTHING)
+    ones = np.ones(len(means))
+    first = early_total / np.where(known, early, ones)
+    last = late_total / np.where(known, late, ones)
+    return np.asarray(np.where(known, last - np.maximum(SHORTER * first, SHORT), np.nan))
+
+
+def _long_part(measured: Measured) -> Claim:
+    answer = Answer()
+    for budget, paper in alone(measured, PAPER):
+        longest = measured.known(paper, "chain_long_max")
+        most = float(longest.max()) if len(longest) else math.nan
+        answer.add(
+            bool(most <= MOST_LONG) if len(longest) else None,
+            f"{at(budget)}: at most {most:.0f}; {_unfinished(measured, paper)}"
+            if len(longest)
+            else f"{at(budget)}: {NONE_FINISHED}; {_unfinished(measured, paper)}",
+            seeds=len(measured.seeds(paper)),
+            why="nothing to compare",
+            budget=budget,
+            most=most,
+            unfinished=int(measured.column(paper, "chains_unfinished").sum()),
+        )
+    return answer.claim(
+        "d2",
+        "section 4",
+        "At most four episodes of a meta-episode advance it by H/4 steps or more: N_m² ≤ 4.",
+        "No finished chain of the paper's variant has more than four such episodes; those of unfinished ones "
+        "are not stored.",
+        unmeasured="needs an algorithm with role paper",
+    )
+
+
+def _missed_part(measured: Measured, facts: Facts) -> Claim:
+    factor = max(6.0 * math.log(1.0 / facts.delta) - 1.0, 0.0)
+    return _by_chain(
+        measured,
+        facts,
+        "chains_within_missed_bound",
+        key="d3",
+        source="Lemma 4.7 and its use",
+        statement=f"The target is missed in at most 6 log(1/δ) - 1 = {factor:.3g} episodes for each that "
+        "feeds the chain or exhausts its budget: N_m³ ≤ (N_m¹ + N_m²) max(6 log(1/δ) - 1, 0).",
+        about="the bound on N_m³",
+    )
+
+
+def _whole_length(measured: Measured, facts: Facts) -> Claim:
+    factor = 30.0 * math.log(1.0 / facts.delta)
+    return _by_chain(
+        measured,
+        facts,
+        "chains_within_length_bound",
+        key="d4",
+        source="Lemma 4.8",
+        statement=f"N_m ≤ max(30 N_m¹ log(1/δ), 1), here {factor:.3g} N_m¹.",
+        about="the bound on N_m",
+    )
+
+
+def _by_chain(
+    measured: Measured, facts: Facts, column: str, *, key: str, source: str, statement: str, about: str
+) -> Claim:
+    """Answer a lemma that bounds every chain on an event of probability 1 - delta, given Assumption 2.2."""
+    answer = Answer()
+    comparable = facts.diameter == HOLDS
+    for budget, paper in alone(measured, PAPER):
+        within, finished, left = (
+            measured.column(paper, name) for name in (column, "chains_finished", "chains_unfinished")
+        )
+        if finished.sum():
+            best, worst = (_share(measured, within, among) for among in (finished, finished + left))
+            decided, at_worst = _at_least(best, 1.0 - facts.delta), _at_least(worst, 1.0 - facts.delta)
+            turned = decided is not None and at_worst is not decided
+            words = (
+                f"{about} holds for {100 * best.value:.4g} % of {finished.sum():,.0f} finished chains; "
+                f"{_unfinished(measured, paper)}"
+                + (f", with which it is {100 * worst.value:.4g} % at worst" if left.sum() else "")
+            )
+        else:
+            best = worst = Estimate(math.nan, math.nan, math.nan)
+            decided, turned = None, False
+            words = f"{NONE_FINISHED}; {_unfinished(measured, paper)}"
+        why = TURNED if turned else f"undecided: the interval holds {1 - facts.delta:g}"
+        answer.add(
+            decided if comparable and not turned else None,
+            f"{at(budget)}: {words}",
+            seeds=len(measured.seeds(paper)),
+            why=why
+            if comparable and finished.sum()
+            else "the lemma does not apply"
+            if finished.sum()
+            else "nothing to compare",
+            budget=budget,
+            share=best.value,
+            share_at_worst=worst.value,
+            chains=float(finished.sum()),
+            unfinished=int(left.sum()),
+        )
+    return answer.claim(
+        key,
+        source,
+        statement,
+        "Comparable only where Assumption 2.2 holds; then at every budget at least 1 - δ = "
+        f"{1 - facts.delta:g} of the finished chains of the paper's variant keep the bound, with the whole "
+        "interval over seeds, and still so if all unfinished ones were to break it.",
+        unmeasured="needs an algorithm with role paper",
+        notes=(
+            "" if comparable else f"The lemma assumes what this problem does not have: {facts.diameter_says}",
+        ),
+    )
+
+
+def _share(measured: Measured, within: Floats, among: Floats) -> Estimate:
+    def share(means: Floats) -> Floats:
+        part, whole = means.T
+        return np.asarray(np.divide(part, whole, out=np.full(len(means), np.nan), where=whole > NOTHING))
+
+    value, low, high = measured.of_means([within, among], share)
+    return Estimate(value, float(np.maximum(low, 0.0)), float(np.minimum(high, 1.0)))
+
+
+def _at_least(share: Estimate, threshold: float) -> bool | None:
+    below = share.below(threshold)
+    return None if below is None else not below
+
+
+def _exhausted_sum(measured: Measured, facts: Facts) -> Claim:
+    answer = Answer()
+    vacuous = False
+    for budget, paper in alone(measured, PAPER):
+        episodes = float(measured.column(paper, "episodes").max())
+        exhausted = measured.mean(paper, "chain_exhausted")
+        most = float(
+            (
+                measured.column(paper, "chain_exhausted")
+                + measured.column(paper, "chains_unfinished_episodes")
+            ).max()
+        )
+        H, S, A, eta = facts.horizon, facts.states, facts.actions, budget / facts.span
+        log = math.log(5 * S * A * H * episodes / facts.delta)
+        bound = 24.0 * H**2 * S * math.sqrt(A * log * H * episodes) / eta if eta > 0 else math.inf
+        empty = bound >= episodes
+        vacuous = vacuous or empty
+        # Unfinished chains may have exhausted the budget in all episodes that they have lasted.
+        kept = True if most <= bound else False if exhausted.at_most(bound) is False else None
+        answer.add(
+            None if empty else kept,
+            f"{at(budget)}: the budget was exhausted in {exhausted.value:,.0f} episodes at least, the bound "
+            f"is {bound:.2g}; {_unfinished(measured, paper)}",
+            seeds=len(measured.seeds(paper)),
+            why="no run has that many episodes" if empty else TURNED,
+            budget=budget,
+            exhausted=exhausted.value,
+            bound=bound,
+            episodes=episodes,
+            unfinished=int(measured.column(paper, "chains_unfinished").sum()),
+        )
+    return answer.claim(
+        "d5",
+        "Lemmas 4.5 and 4.6",
+        "Over the whole run the budget is exhausted in at most Σ N_m¹ ≤ (24 H² S / η) √(A L H N) episodes.",
+        "Comparable only where the bound is below the number of episodes; then it must hold at every budget "
+        "and in every run, with all episodes that unfinished chains have lasted counted too. It is broken "
+        "where the mean over runs is above it with its whole interval, finished chains alone.",
+        unmeasured="needs an algorithm with role paper",
+        notes=(
+            "The sums are of finished chains, and lower bounds: of an unfinished one the parts are not "
+            "stored.",
+            "Where the bound exceeds the number of episodes, nothing could break it." if vacuous else "",
+        ),
+    )

@@ -1,0 +1,295 @@
+"""Run an agent on a finite MDP and judge it, compiled or, to compare with, step by step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents import AGENTS
+from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.protocol import AgentSpec
+from chary.audit import check_value_cap
+from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
+from chary.mdp import FiniteMDP
+from chary.planner._backup import new_scratch
+from chary.simulation._compiled import CompiledRun
+from chary.simulation._judge import COVERAGES, new_judge
+from chary.simulation._loop import FULL, PLANNERS
+from chary.simulation._record import Log, new_log
+from chary.simulation.run import ChainLog, Run, Steps
+
+__all__ = ["DRIVERS", "Simulation", "simulate"]
+
+Floats = NDArray[np.float64]
+
+DRIVERS = ("compiled", "step")
+
+
+def simulate(
+    mdp: FiniteMDP,
+    agent: AgentSpec,
+    *,
+    episodes: int,
+    warmup: int = 0,
+    seed: int = 0,
+    coverage: str = "played",
+    record_steps: bool = False,
+    driver: str = "compiled",
+    planner: str = "incremental",
+    check_every: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
+
+    Args:
+        mdp: The problem; the agent learns of it only what `mdp.told` says.
+        agent: What plays, for example `CharyUCBVI(eta=0.2)`.
+        episodes: Online episodes, >= 1.
+        warmup: Uniformly random episodes counted before, >= 0.
+        seed: A whole number >= 0; all randomness of the run comes from it.
+        coverage: Where bounds are compared with the truth: at explored steps that differ from the baseline,
+            `played`, or at every
+            (t, s, a), `everywhere`, which costs about one more plan an episode.
+        record_steps: Whether to keep every step, as `run.steps`.
+        driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.
+        planner: How the compiled driver plans: `incremental`, or `full` for a whole backward induction before
+            every episode; the same plans, bit for bit.
+        check_every: Compare every N-th plan of the incremental planner, and what its episode was judged by,
+            with the full pass; 0 for never.
+        progress: Called now and then with episodes done and episodes in all.
+
+    Raises:
+        CharyError: if an option is out of range or does not fit the problem.
+        PlannerMismatch: if `check_every` finds a difference, which would be an error in chary.
+
+    Example:
+        >>> import chary
+        >>> run = simulate(chary.envs.riverswim(), chary.UCBVI(), episodes=3)
+        >>> len(run.regret)
+        3
+    """
+    if progress is not None and not callable(progress):
+        raise InvalidSetting(f"'progress' must be a function of two numbers, got {progress!r}.")
+    report = progress or (lambda done, total: None)
+    simulation = Simulation(
+        mdp,
+        agent,
+        episodes=episodes,
+        warmup=warmup,
+        seed=seed,
+        coverage=coverage,
+        record_steps=record_steps,
+        driver=driver,
+        planner=planner,
+        check_every=check_every,
+    )
+    simulation.start()
+    report(0, episodes)
+    while simulation.done < episodes:
+        report(simulation.advance(), episodes)
+    return simulation.result()
+
+
+@final
+class Simulation:
+    """What `simulate` does, a block of episodes at a time, for whoever wants to watch, stop or save a run.
+
+    The arguments are those of `simulate`. A compiled run can be saved between blocks and resumed by another
+    Simulation with the same arguments, in another process: the result is the same to the last bit.
+
+    Example:
+        >>> import chary
+        >>> simulation = Simulation(chary.envs.riverswim(), chary.UCBVI(), episodes=3)
+        >>> simulation.start()
+        >>> while simulation.done < 3:
+        ...     _ = simulation.advance()
+        >>> len(simulation.result().regret)
+        3
+    """
+
+    def __init__(
+        self,
+        mdp: FiniteMDP,
+        agent: AgentSpec,
+        *,
+        episodes: int,
+        warmup: int = 0,
+        seed: int = 0,
+        coverage: str = "played",
+        record_steps: bool = False,
+        driver: str = "compiled",
+        planner: str = "incremental",
+        check_every: int = 0,
+    ) -> None:
+        if not isinstance(mdp, FiniteMDP):
+            raise InvalidSetting(
+                f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
+            )
+        if type(agent) not in AGENTS.values():
+            raise InvalidSetting(
+                f"'agent' must be one of {', '.join(spec.__name__ for spec in AGENTS.values())}, "
+                f"got {type(agent).__name__}."
+            )
+        check_integer("episodes", episodes, minimum=1)
+        check_integer("warmup", warmup, minimum=0)
+        check_seed(seed)
+        if not isinstance(record_steps, bool):
+            raise InvalidSetting(f"'record_steps' must be True or False, got {record_steps!r}.")
+        check_choice("coverage", coverage, COVERAGES)
+        check_choice("driver", driver, DRIVERS)
+        check_choice("planner", planner, PLANNERS)
+        check_integer("check_every", check_every, minimum=0)
+        if check_every and (driver != DRIVERS[0] or planner == PLANNERS[FULL]):
+            raise InvalidSetting(
+                f"'check_every' must be 0 with driver {driver!r} and planner {planner!r}, which make the "
+                f"full pass themselves, got {check_every}. Use driver 'compiled' and planner 'incremental'."
+            )
+        if isinstance(agent, CharyUCBVI):
+            agent.check_problem(mdp.setting)
+        self.mdp, self.agent, self.episodes = mdp, agent, episodes
+        self._warmup, self._seed, self._coverage = warmup, seed, coverage
+        prior = agent.prior_actions(mdp.setting, mdp)
+        scratch = new_scratch(mdp.n_states)
+        in_lanes = driver == DRIVERS[0] and planner != PLANNERS[FULL] and agent.bonus == "hoeffding"
+        judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
+        check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
+        self.log = new_log(episodes, mdp.horizon, steps=record_steps)
+        self.compiled: CompiledRun | None = None
+        if driver == "step":
+            # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
+            from chary.simulation._stepwise import play_steps
+
+            self._steps = _Stepping(
+                play_steps(self.log, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
+            )
+        else:
+            self.compiled = CompiledRun(
+                self.log,
+                mdp,
+                agent,
+                judge,
+                episodes=episodes,
+                warmup=warmup,
+                seed=seed,
+                prior=prior,
+                planner=planner,
+                check_every=check_every,
+                scratch=scratch,
+            )
+
+    @property
+    def done(self) -> int:
+        """How many episodes were played."""
+        return self.compiled.done if self.compiled is not None else self._steps.done
+
+    def start(self) -> None:
+        """Play the warm-up, and compile what plays the rest or load it from the cache."""
+        if self.compiled is not None:
+            self.compiled.start()
+
+    def advance(self) -> int:
+        """Play one more block of episodes, about a tenth of a second, and return how many are done."""
+        return self.compiled.advance() if self.compiled is not None else self._steps.advance()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return all that the rest of a compiled run depends on: counts, chains, log and generators.
+
+        Raises:
+            InvalidSetting: with driver `step`.
+        """
+        return self._resumable().state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where `state` was taken; in place of `start`.
+
+        Raises:
+            InvalidSetting: with driver `step`.
+            InvalidData: if it is not the state of such a run.
+        """
+        self._resumable().restore(state)
+
+    def result(self) -> Run:
+        """Return the judged run; all episodes must have been played."""
+        if self.done < self.episodes:
+            raise InvalidSetting(
+                f"'episodes' must all be played before there is a result, got {self.done} of {self.episodes}."
+            )
+        if self.compiled is not None:
+            chains, seconds = self.compiled.chain_log(), self.compiled.seconds
+            planning = self.compiled.planning()
+        else:
+            chains, seconds, planning = self._steps.chains(), self._steps.seconds, {}
+        log, span = self.log, self.mdp.scale.span
+        return Run(
+            problem=self.mdp.name,
+            spec=self.agent,
+            scale=self.mdp.scale,
+            episodes=self.episodes,
+            warmup=self._warmup,
+            seed=self._seed,
+            coverage=self._coverage,
+            seconds=seconds,
+            regret=log.regret * span,
+            true_deficit=log.true_deficit * span,
+            signed_deficit=log.signed_deficit * span,
+            frozen_deficit=log.frozen_deficit * span,
+            deficit=log.deficit * span,
+            returns=_raw_returns(log, self.mdp),
+            exploring_steps=log.exploring_steps,
+            deviating_steps=log.deviating_steps,
+            length=log.length,
+            blocked=log.blocked,
+            value_failed=log.value_failed,
+            bonus_failed=log.bonus_failed,
+            charge_failed=log.charge_failed,
+            largest_gap=log.largest_gap * span,
+            chains=chains,
+            steps=Steps(
+                state=log.step_state,
+                action=log.step_action,
+                explored=log.step_explored,
+                booked=log.step_booked,
+                chain=log.step_chain,
+            )
+            if len(log.step_action)
+            else None,
+            planning=planning,
+        )
+
+    def _resumable(self) -> CompiledRun:
+        if self.compiled is None:
+            raise InvalidSetting("'driver' must be 'compiled' to save or resume a run, got 'step'.")
+        return self.compiled
+
+
+@final
+class _Stepping:
+    """The step-by-step driver, advanced an episode at a time."""
+
+    def __init__(self, playing: Generator[int, None, ChainLog]) -> None:
+        self.done, self.seconds = 0, 0.0
+        self._playing = playing
+
+    def advance(self) -> int:
+        began = time.perf_counter()
+        self.done = next(self._playing)
+        self.seconds += time.perf_counter() - began
+        return self.done
+
+    def chains(self) -> ChainLog:
+        try:
+            next(self._playing)
+        except StopIteration as finished:
+            chains: ChainLog = finished.value
+            return chains
+        raise AssertionError("the last episode was played")
+
+
+def _raw_returns(log: Log, mdp: FiniteMDP) -> Floats:
+    """Return discounted returns in the user's units: every step played adds the offset once."""
+    steps = np.concatenate([[0.0], np.cumsum(mdp.setting.discount ** np.arange(mdp.horizon))])
+    return np.asarray(log.returns * mdp.scale.span + mdp.scale.low * steps[log.length])

@@ -1,0 +1,361 @@
+"""One run of the compiled driver, block by block; between blocks it can be saved and resumed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents._mixtures import UCBVI, new_mixture
+from chary.agents._saving import MIXTURE_MEMORY
+from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.fixed import Baseline
+from chary.agents.neighbours import MixtureSpec
+from chary.agents.protocol import AgentSpec
+from chary.errors import InvalidData, PlannerMismatch
+from chary.mdp import FiniteMDP, Setting
+from chary.model.bounds import UCBVI_FAMILIES
+from chary.model.knowledge import LEARNT_RADII, Knowledge
+from chary.model.rows import no_rows
+from chary.planner._backup import Scratch
+from chary.planner._batch import Now, new_lanes, with_room
+from chary.planner._full import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
+from chary.planner._vectors import LANES
+from chary.randomness import generator_for
+from chary.shield import Rule
+from chary.simulation._chains import FREE, Chains, Counter, new_chains
+from chary.simulation._episode import BASELINE, MIXTURE, RANDOM, SHIELD, new_playing, new_world
+from chary.simulation._guess import new_ahead
+from chary.simulation._judge import Judge, evaluate_truly_into
+from chary.simulation._loop import FULL, PLANNERS, has_room, most_chain_steps, play_block, warm_block
+from chary.simulation._plan_check import QUANTITIES, new_check
+from chary.simulation._record import Log
+from chary.simulation.run import ChainLog
+
+__all__ = ["CompiledRun"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+
+# A block of episodes is one call of compiled code, which Ctrl-C cannot interrupt: keep it this short.
+BLOCK_SECONDS = 0.1
+MOST_UNIFORMS = 1_000_000
+
+
+@final
+class CompiledRun:
+    """The compiled driver at work: it fills a log.
+
+    `knowledge` is what the agent has learnt so far, `chains` its pool, `done` the episodes played and
+    `seconds` how long they took.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        mdp: FiniteMDP,
+        agent: AgentSpec,
+        judge: Judge,
+        *,
+        episodes: int,
+        warmup: int,
+        seed: int,
+        prior: Ints,
+        planner: str,
+        check_every: int,
+        scratch: Scratch,
+    ) -> None:
+        self.seconds = 0.0
+        self._log, self._mdp, self._agent, self._judge = log, mdp, agent, judge
+        self._episodes, self._warmup, self._seed = episodes, warmup, seed
+        self._prior, self._scratch = prior, scratch
+        setting = mdp.told(agent.reward)
+        self._setting = setting
+        H, S, P = setting.horizon, setting.n_states, setting.n_pairs
+        self._kind = CHARGES.index(agent.charge) if isinstance(agent, CharyUCBVI) else PAPER
+        totals = {"episodes": episodes, "total_episodes": episodes + warmup}
+        self.knowledge = Knowledge.empty(setting, agent.bounds, **totals)
+        self._separate: Knowledge | None = None
+        if isinstance(agent, CharyUCBVI) and agent.data == "meta":
+            self._separate = Knowledge.empty(setting, agent.bounds, **totals)
+        self._nothing = Knowledge(no_rows(self.knowledge.rows), self.knowledge.radii)
+        self._world, self._playing, self._ahead = new_world(mdp), new_playing(H), new_ahead(H)
+        self._planner = PLANNERS.index(planner)
+        self._plan = new_plan_arrays(S, H, differences=self._kind == DIFFERENCE)
+        self._explorer = new_explorer(S, P, H, falling=agent.bonus in UCBVI_FAMILIES)
+        self._lanes = new_lanes(setting, self.knowledge.radii.family if self._planner != FULL else -1)
+        self.chains = _chains_for(agent, setting, episodes)
+        # Guessed episodes read the explorers of the chains at hand, and change a copy of all the rest.
+        self._guess = _chains_for(agent, setting, episodes if self._lanes.on else 0)._replace(
+            explorer=self.chains.explorer
+        )
+        shielded = isinstance(agent, CharyUCBVI)
+        self._rule = (
+            agent.resolved_rule(setting.scale.span) if isinstance(agent, CharyUCBVI) else Rule.closed()
+        )
+        if isinstance(agent, MixtureSpec):
+            self._player = MIXTURE
+        else:
+            self._player = SHIELD if shielded else BASELINE if isinstance(agent, Baseline) else RANDOM
+        self._check = (
+            new_check(S, P, H, every=check_every, differences=self._kind == DIFFERENCE)
+            if check_every
+            else None
+        )
+        self._blocks = _Blocks(H, seed, ("world", "agent"), least=LANES if self._lanes.on else 1)
+
+    @property
+    def done(self) -> int:
+        """How many episodes were played."""
+        return self._blocks.done
+
+    def start(self) -> None:
+        """Count the warm-up and compile, or load, what plays the episodes."""
+        for target in (self.knowledge, self._separate):
+            if target is not None:
+                self._warm_up(target)
+        plan_into(
+            self._plan, self.knowledge.rows, self.knowledge.radii, self._prior, PAPER, False, self._scratch
+        )
+        self._begin_from(self._plan.baseline.copy())
+
+    def advance(self) -> int:
+        """Play one more block and return how many episodes are done."""
+        began = time.perf_counter()
+        self._blocks.play_next(self._episodes, self._play)
+        self.seconds += time.perf_counter() - began
+        return self.done
+
+    def chain_log(self) -> ChainLog:
+        """Return what became of the chains."""
+        chains = self.chains
+        started = int(chains.counters[Counter.STARTED])
+        born, finished = chains.log_born[:started], chains.log_finished[:started]
+        return ChainLog(
+            started=started,
+            finished=int(chains.counters[Counter.FINISHED]),
+            abandoned=int(chains.counters[Counter.ABANDONED]),
+            blocked=int(chains.counters[Counter.BLOCKED]),
+            born=born.copy(),
+            episodes=np.where(finished >= 0, finished - born + 1, 0),
+            fed=chains.log_fed[:started].copy(),
+            exhausted=chains.log_exhausted[:started].copy(),
+            long=chains.log_long[:started].copy(),
+        )
+
+    def planning(self) -> dict[str, int]:
+        """Return what the incremental planner did, where it plans several episodes at once."""
+        now = self._lanes.now
+        return {"batches": int(now[Now.BATCHES]), "rows": int(now[Now.ROWS])} if self._lanes.on else {}
+
+    def state(self) -> Arrays:
+        """Return all that the rest of the run depends on, as arrays that share no memory with it.
+
+        Plans are not part of it: they are made anew from the counts, to the same bits.
+        """
+        used = self.chains.status != FREE
+        chains = {name: value for name, value in _arrays_of(self.chains).items() if name != "explorer"}
+        groups: dict[str, Mapping[str, NDArray[Any]]] = {
+            "rows": _arrays_of(self.knowledge.rows),
+            "radii": {name: getattr(self.knowledge.radii, name) for name in LEARNT_RADII},
+            "explorer": {"ceiling": self._explorer.ceiling},
+            "mixture": {name: getattr(self._mixture, name) for name in MIXTURE_MEMORY},
+            # A pool keeps room for as many explorers as it may ever have.
+            "chains": {**chains, "explorer": self.chains.explorer[used]},
+            "log": {name: array[: self.done] for name, array in _arrays_of(self._log).items()},
+            "run": {
+                "frozen": self._mixture.frozen,
+                "done": np.array(self.done),
+                "seconds": np.array(self.seconds),
+                "generators": np.array(json.dumps(self._blocks.generator_states())),
+            },
+        }
+        if self._separate is not None:
+            groups["meta_rows"] = _arrays_of(self._separate.rows)
+            groups["meta_radii"] = {name: getattr(self._separate.radii, name) for name in LEARNT_RADII}
+        return {
+            f"{group}.{name}": np.array(array)
+            for group, members in groups.items()
+            for name, array in members.items()
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on where `state` was taken, instead of `start`.
+
+        Raises:
+            InvalidData: if it is not the state of such a run.
+        """
+        try:
+            self._restore(state)
+        except (KeyError, ValueError, TypeError) as problem:
+            raise InvalidData(f"'state' must come from a run of the same kind, got {problem}.") from problem
+
+    def _restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        done = int(state["run.done"])
+        for prefix, knowledge in (("", self.knowledge), ("meta_", self._separate)):
+            if knowledge is not None:
+                rows = {name: np.array(state[f"{prefix}rows.{name}"]) for name in knowledge.rows._fields}
+                knowledge.rows = type(knowledge.rows)(**rows)
+                for name in LEARNT_RADII:
+                    getattr(knowledge.radii, name)[:] = state[f"{prefix}radii.{name}"]
+        self._explorer.ceiling[:] = state["explorer.ceiling"]
+        for name, array in _arrays_of(self.chains).items():
+            if name != "explorer":
+                array[:] = state[f"chains.{name}"]
+        self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
+        for name, array in _arrays_of(self._log).items():
+            array[:done] = state[f"log.{name}"]
+        plan_into(
+            self._plan, self.knowledge.rows, self.knowledge.radii, self._prior, PAPER, False, self._scratch
+        )
+        self._begin_from(np.array(state["run.frozen"]))
+        for name in MIXTURE_MEMORY:
+            getattr(self._mixture, name)[:] = state[f"mixture.{name}"]
+        self.seconds = float(state["run.seconds"])
+        self._blocks.restore(done, json.loads(str(state["run.generators"])))
+
+    def _warm_up(self, target: Knowledge) -> None:
+        H = self._setting.horizon
+
+        def warm(first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
+            _make_room(target, H)
+            return warm_block(
+                first, last, offset, u, v, self._world, target.rows, target.radii, self._playing
+            )
+
+        blocks = _Blocks(H, self._seed, ("warmup world", "warmup agent"))
+        while blocks.done < self._warmup:
+            blocks.play_next(self._warmup, warm)
+
+    def _begin_from(self, frozen: Ints) -> None:
+        """Take `frozen` for the warm-up's baseline, and compile before the clock starts."""
+        agent, judge, H = self._agent, self._judge, self._setting.horizon
+        evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, self._scratch)
+        oracle = isinstance(agent, MixtureSpec) and agent.baseline_value == "oracle"
+        self._mixture = new_mixture(
+            agent.kind if isinstance(agent, MixtureSpec) else UCBVI,
+            frozen=frozen,
+            alpha=getattr(agent, "alpha", 0.0),
+            eta=(agent.eta or 0.0) / self._setting.scale.span,
+            oracle_value=judge.v_frozen[0] if oracle else None,
+            in_lanes=self._lanes.on,
+        )
+        self._play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
+
+    def _play(self, first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
+        H = self._setting.horizon
+        _make_room(self.knowledge, H)
+        self._lanes = with_room(self._lanes, len(self.knowledge.rows.successor))
+        if self._separate is not None:
+            _make_room(self._separate, most_chain_steps(H))
+        meta = self._separate or self._nothing
+        following = play_block(
+            first,
+            last,
+            offset,
+            u,
+            v,
+            self._player,
+            self._world,
+            self._judge,
+            self.knowledge.rows,
+            self.knowledge.radii,
+            meta.rows,
+            meta.radii,
+            self._plan,
+            self._planner,
+            self._lanes,
+            self._explorer,
+            self.chains,
+            self._guess,
+            self._rule,
+            self._kind,
+            self._mixture,
+            self._prior,
+            self._ahead,
+            self._playing,
+            self._log,
+            self._check,
+            self._scratch,
+        )
+        if self._check is not None:
+            _raise_mismatch(self._check.found)
+        return following
+
+
+@final
+class _Blocks:
+    """Episodes in blocks of about BLOCK_SECONDS, each with its own row of uniforms from two generators.
+
+    A block has `least` episodes, as many as are planned together, or a multiple: a batch that the end of a
+    block cuts short takes as long as a whole one. Where blocks end changes nothing but how soon somebody
+    hears of them.
+    """
+
+    def __init__(self, horizon: int, seed: int, streams: tuple[str, str], *, least: int = 1) -> None:
+        self.done = 0
+        self._width = horizon + 1
+        self._least = self._size = least
+        self._generators = [generator_for(seed, stream) for stream in streams]
+
+    def play_next(self, episodes: int, play: Callable[[int, int, int, Floats, Floats], int]) -> None:
+        offset, last = self.done, min(episodes, self.done + self._size)
+        world, agent = (generator.random((last - offset, self._width)) for generator in self._generators)
+        began = time.perf_counter()
+        while self.done < last:
+            self.done = play(self.done, last, offset, world, agent)
+        elapsed = time.perf_counter() - began
+        most = max(1, MOST_UNIFORMS // self._width)
+        aimed = int(self._size * BLOCK_SECONDS / max(elapsed, 1e-6))
+        size = min(most, 4 * self._size, aimed)
+        self._size = max(self._least, size - size % self._least)
+
+    def generator_states(self) -> list[dict[str, Any]]:
+        return [dict(generator.bit_generator.state) for generator in self._generators]
+
+    def restore(self, done: int, states: list[dict[str, Any]]) -> None:
+        for generator, state in zip(self._generators, states, strict=True):
+            generator.bit_generator.state = state
+        self.done = done
+
+
+def _arrays_of(fields: NamedTuple) -> Arrays:
+    return {name: value for name, value in fields._asdict().items() if isinstance(value, np.ndarray)}
+
+
+def _raise_mismatch(found: Ints) -> None:
+    """Say what the incremental planner got wrong, if anything."""
+    k, quantity, t, s = found.tolist()
+    if k >= 0:
+        raise PlannerMismatch(
+            f"'planner' incremental must equal the full pass bit for bit, got another {QUANTITIES[quantity]} "
+            f"in episode {k} at stage {t} and state {s}. Use planner 'full', and please report this."
+        )
+
+
+def _make_room(knowledge: Knowledge, steps: int) -> None:
+    if not has_room(knowledge.rows, steps):
+        longest = int(knowledge.rows.used[1])
+        # Repacked rows have half as much room again, at most.
+        knowledge.make_room(len(knowledge.rows.successor) + steps * (4 + 3 * longest))
+
+
+def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:
+    sizes = (setting.n_states, setting.n_actions, setting.horizon)
+    if isinstance(agent, CharyUCBVI):
+        return new_chains(
+            *sizes,
+            # No more chains can be open than were started, one an episode at most.
+            pool=min(agent.pool, episodes),
+            clock_is_meta=agent.clock == "meta",
+            stitched=agent.chains,
+            patience=agent.patience,
+            episodes=episodes,
+            own_data=agent.data == "meta",
+        )
+    return new_chains(*sizes, pool=1, clock_is_meta=False, stitched=True, patience=None, episodes=0)

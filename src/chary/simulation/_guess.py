@@ -1,0 +1,159 @@
+"""Episodes guessed ahead, so that their plans can be made together: see `planner.incremental`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import bare
+from chary.agents._mixtures import FROZEN, Mixture, guess_switch
+from chary.model.radii import Radii
+from chary.model.rows import Rows
+from chary.planner._backup import Scratch
+from chary.planner._batch import Lanes, Now, Side
+from chary.planner._batch_versions import version_into
+from chary.planner._current import lane_action, open_lane
+from chary.planner._full import Explorer, PlanArrays
+from chary.planner._vectors import LANES
+from chary.shield.rule import Rule
+from chary.simulation._chains import Chains, begin_episode, guess_from_into
+from chary.simulation._episode import MIXTURE, SHIELD, Playing, World, first_state, play_episode
+
+__all__ = ["Ahead", "as_guessed", "deviations_into", "guess_into", "new_ahead"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Ahead(NamedTuple):
+    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
+
+    `since` (LANES,) is the stage at which an episode first leaves the baseline of its lane, H for never.
+    """
+
+    states: Ints
+    pairs: Ints
+    steps: Ints
+    since: Ints
+
+
+def new_ahead(horizon: int) -> Ahead:
+    """Return room for the episodes guessed ahead."""
+
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
+
+
+@bare
+def guess_into(
+    ahead: Ahead,
+    k: int,
+    most: int,
+    u_world: Floats,
+    u_agent: Floats,
+    agent: int,
+    world: World,
+    rows: Rows,
+    radii: Radii,
+    meta_rows: Rows,
+    meta_radii: Radii,
+    plan: PlanArrays,
+    lanes: Lanes,
+    explorer: Explorer,
+    chains: Chains,
+    guess: Chains,
+    rule: Rule,
+    kind: int,
+    mixture: Mixture,
+    prior: Ints,
+    playing: Playing,
+    scratch: Scratch,
+) -> tuple[int, bool, bool]:
+    """Play the next episodes by the plan at hand, and count them in the lanes behind them.
+
+    Returns how many episodes may be planned together, whether several of them are likely to ask for upper
+    values, and whether any of them needs an explorer.
+    """
+    shielded = agent == SHIELD
+    if shielded:
+        guess_from_into(guess, chains)
+    asking, exploring, n = 0, agent == MIXTURE and mixture.kind != FROZEN, 1
+    for j in range(most):
+        s = first_state(world, u_world[j, 0])
+        ahead.states[j, 0] = s
+        # The plan at hand is that of the episode played last.
+        open_lane(lanes, lanes.now[Now.VALID], True, False)
+        lanes.now[Now.VERSION] = j
+        if shielded:
+            exploring |= begin_episode(guess, s, k + j) >= 0
+        steps, _, _, _ = play_episode(
+            k + j,
+            s,
+            guess_switch(mixture, u_agent[j, 0], radii.horizon),
+            u_world[j],
+            u_agent[j],
+            agent,
+            world,
+            rows,
+            radii,
+            meta_rows,
+            meta_radii,
+            plan,
+            lanes,
+            explorer,
+            guess,
+            rule,
+            kind,
+            mixture,
+            prior,
+            playing,
+            scratch,
+        )
+        asking += lanes.now[Now.ASKED] > 0
+        ahead.steps[j] = steps
+        for t in range(steps):
+            ahead.states[j, t + 1] = playing.states[t + 1]
+            ahead.pairs[j, t] = playing.pairs[t]
+        if j + 1 == most:
+            break
+        if not version_into(
+            lanes.versions,
+            rows,
+            radii,
+            j + 1,
+            playing.pairs,
+            playing.states[1:],
+            playing.rewards,
+            steps,
+        ):
+            break
+        n += 1
+    return n, asking > 2, exploring
+
+
+@bare
+def deviations_into(ahead: Ahead, lower: Side, rows: Rows, n: int) -> int:
+    """Fill `ahead.since` by the baselines now planned for the n lanes; return how many episodes deviate."""
+    deviating, horizon = 0, len(lower.policy)
+    for j in range(LANES):
+        ahead.since[j] = horizon
+        if j < n:
+            for t in range(ahead.steps[j] - 1, -1, -1):
+                a = rows.pair_action[ahead.pairs[j, t]]
+                if a != lane_action(lower, t, ahead.states[j, t], j):
+                    ahead.since[j] = t
+            deviating += ahead.since[j] < horizon
+    return deviating
+
+
+@bare
+def as_guessed(ahead: Ahead, j: int, playing: Playing, steps: int) -> bool:
+    """Return whether the episode just played is the one guessed for lane j."""
+    same = bool(steps == ahead.steps[j])
+    for t in range(steps):
+        same &= playing.pairs[t] == ahead.pairs[j, t] and playing.states[t + 1] == ahead.states[j, t + 1]
+    return same

@@ -1,0 +1,394 @@
+"""The judge, compiled: what an episode really cost, from the true MDP. The slow twin is `audit`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import bare, inner, jit
+from chary.mdp import FiniteMDP
+from chary.model.radii import Radii, exact_radii
+from chary.model.rows import Rows, true_rows
+from chary.planner._backup import LOWER, UPPER, Scratch, deviation, expected_backup
+from chary.planner._batch import Side
+from chary.planner._batch_versions import vectors
+from chary.planner._full import (
+    EVALUATE,
+    EVALUATE_ALL,
+    OPTIMISE,
+    START,
+    PlanArrays,
+    backward_into,
+    charge_kernel,
+    lower_q,
+    sorted_states,
+)
+from chary.planner._vectors import HALF, LANES, half_row_into, two_half_rows_into
+
+__all__ = [
+    "COVERAGES",
+    "EVERYWHERE",
+    "PLAYED",
+    "Judge",
+    "evaluate_truly_into",
+    "judge_coverage",
+    "judge_deficit",
+    "judge_regret",
+    "new_judge",
+    "true_values_into",
+    "value_lanes_truly_into",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+COVERAGES = ("played", "everywhere")
+PLAYED, EVERYWHERE = range(2)
+
+# A NumPy scalar, since numba compiles a kernel anew for each literal.
+FIRST: int = np.int64(0)  # type: ignore[assignment]
+
+# Bounds are compared with the truth up to rounding of sums of at most H rewards.
+COVERAGE_TOLERANCE = 1e-9
+
+
+class Judge(NamedTuple):
+    """The truth: exact rows, and the values (H + 1, S) of the optimum, the warm-up's baseline and the plan's.
+
+    `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are
+    made in lanes, `columns` (H + 1, S, HALF) are the true values of their baselines: `column` (LANES,) says
+    which of them are a lane's from stage `known_from` (LANES,) on, and `lane_of` (HALF,) whose they are.
+    `valued` (H, S) are the actions that they were last computed with, -1 where columns differ or have none,
+    and `successor` those of the rows, narrow since they are read so often.
+    """
+
+    rows: Rows
+    radii: Radii
+    v_star: Floats
+    q_star: Floats
+    v_frozen: Floats
+    v_true: Floats
+    q_true: Floats
+    columns: Floats
+    column: Ints
+    known_from: Ints
+    lane_of: Ints
+    valued: NDArray[np.int16]
+    successor: NDArray[np.int32]
+    room: Floats
+    coverage: int
+
+
+def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool = False) -> Judge:
+    """Solve the true MDP once."""
+    setting = mdp.setting
+    H, S, P = setting.horizon, setting.n_states, setting.n_pairs
+
+    rows = true_rows(mdp)
+    judge = Judge(
+        rows=rows,
+        radii=exact_radii(setting),
+        v_star=np.zeros((H + 1, S)),
+        q_star=np.zeros((H, P)),
+        v_frozen=np.zeros((H + 1, S)),
+        v_true=np.zeros((H + 1, S)),
+        q_true=np.zeros((H, P) if coverage == EVERYWHERE else (0, 0)),
+        columns=vectors(*((H + 1, S) if in_lanes else (0, 0)), lanes=HALF),
+        column=np.zeros(LANES, dtype=np.int64),
+        known_from=np.full(LANES, H),
+        lane_of=np.zeros(HALF, dtype=np.int64),
+        valued=np.full((H, S) if in_lanes else (0, 0), -1, dtype=np.int16),
+        successor=rows.successor.astype(np.int32),
+        room=vectors(1, lanes=HALF),
+        coverage=coverage,
+    )
+    nobody, policy = np.full(S, -1, dtype=np.int64), np.zeros((H, S), dtype=np.int64)
+    none, stages = np.zeros((0, 0)), (START, H - 1)
+    backward_into(
+        judge.v_star,
+        judge.q_star,
+        policy,
+        judge.rows,
+        judge.radii,
+        UPPER,
+        OPTIMISE,
+        nobody,
+        none,
+        stages,
+        scratch,
+    )
+    return judge
+
+
+@jit
+def evaluate_truly_into(
+    v: Floats, q: Floats, judge: Judge, policy: Ints, first: int, scratch: Scratch
+) -> None:
+    """Fill the exact value (H + 1, S) of a policy from stage `first` on, and unless (0, 0) its Q (H, P)."""
+    nobody = np.full(len(judge.rows.visits), -1)
+    mode = EVALUATE if len(q) == 0 else EVALUATE_ALL
+    stages = (first, judge.radii.horizon - 1)
+    backward_into(
+        v, q, policy, judge.rows, judge.radii, UPPER, mode, nobody, np.zeros((0, 0)), stages, scratch
+    )
+
+
+@bare
+def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
+    """Fill the true values of the lanes' policies, of lane j from stage `since[j]` on; H for not asked for.
+
+    Lanes differ in few places: those that play the same from a stage on share a column from there on. What
+    columns are left go to lanes that nobody asked for, since a guess may be wrong. Behind the last stage in
+    which any policy differs from those of the time before, all columns are what they were then.
+    """
+    horizon, first = judge.radii.horizon, judge.radii.horizon
+    for j in range(LANES):
+        judge.known_from[j] = horizon
+        first = min(first, since[j])
+    used = 0
+    # Those asked for from an early stage on come first: others can share theirs, not the reverse.
+    for t in range(first, horizon + 1):
+        for j in range(LANES):
+            if since[j] == t:
+                wanted = t if t < horizon else first
+                for c in range(used):
+                    same = _same_from(side, judge.lane_of[c], j, first)
+                    if same < judge.known_from[j]:
+                        judge.known_from[j] = same
+                        judge.column[j] = c
+                if judge.known_from[j] > wanted and used < HALF:
+                    judge.known_from[j] = first
+                    judge.column[j] = used
+                    judge.lane_of[used] = j
+                    used += 1
+    for t in range(first):
+        judge.valued[t] = -1
+    until = horizon
+    while until > first and _stays(judge.valued[until - 1], side.policy[until - 1], side.split[until - 1]):
+        until -= 1
+    for t in range(until - 1, first - 1, -1):
+        _true_stage_into(
+            judge.columns[t],
+            judge.columns[t + 1],
+            t + 1 == until,
+            judge.valued[t],
+            used,
+            judge.lane_of,
+            side.policy[t],
+            side.split[t],
+            side.action,
+            judge.room,
+            judge.radii.terminal,
+            judge.radii.discount,
+            judge.rows.pair_index,
+            judge.rows.begin,
+            judge.rows.length,
+            judge.successor,
+            judge.rows.weight,
+            judge.rows.reward_total,
+        )
+
+
+@bare
+def _stays(valued: NDArray[np.int16], policy: NDArray[np.int16], split: NDArray[np.int32]) -> bool:
+    """Return whether every lane plays at this stage what the columns were computed with."""
+    for s in range(len(valued)):
+        if valued[s] != policy[s] or split[s] >= 0:
+            return False
+    return True
+
+
+@bare
+def _same_from(side: Side, i: int, j: int, first: int) -> int:
+    """Return the stage, `first` or later, from which on lanes i and j play the same."""
+    for place in range(side.used[0]):
+        if side.action[place, i] != side.action[place, j]:
+            first = max(first, side.stage[place] + 1)
+    return first
+
+
+@bare
+def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p: int) -> None:
+    """Take over into `v_true` what a lane knows of (t, s) and of what lies behind its baseline and p."""
+    v, columns, c = judge.v_true, judge.columns, judge.column[lane]
+    v[t, s] = columns[t, s, c]
+    for pair in (p, judge.rows.pair_index[s, baseline[t, s]]):
+        for i in range(judge.rows.begin[pair], judge.rows.begin[pair] + judge.rows.length[pair]):
+            x = judge.rows.successor[i]
+            v[t + 1, x] = columns[t + 1, x, c]
+
+
+@bare
+def _true_stage_into(
+    v: Floats,
+    v_next: Floats,
+    unmoved: bool,
+    valued: NDArray[np.int16],
+    used: int,
+    lane_of: Ints,
+    policy: NDArray[np.int16],
+    split: NDArray[np.int32],
+    split_action: NDArray[np.int16],
+    room: Floats,
+    terminal: NDArray[np.bool_],
+    discount: float,
+    pair_index: Ints,
+    begin: Ints,
+    length: Ints,
+    successor: NDArray[np.int32],
+    weight: Floats,
+    reward_total: Floats,
+) -> None:
+    """Do what `backward_into` does with exact rows in every column: they have no bonus and no clipping.
+
+    Where the values behind are `unmoved`, only states whose action changed are computed.
+    """
+    waiting = -1
+    for s in range(len(v)):
+        stays = valued[s] == policy[s] and split[s] < 0
+        valued[s] = policy[s] if split[s] < 0 else -1
+        if (unmoved and stays) or terminal[s] or pair_index[s, policy[s]] < 0:
+            continue
+        if split[s] < 0:
+            # Rows go two by two.
+            if waiting < 0:
+                waiting = s
+                continue
+            p, q = pair_index[waiting, policy[waiting]], pair_index[s, policy[s]]
+            two_half_rows_into(
+                v, waiting, s, begin[p], begin[p] + length[p], begin[q], begin[q] + length[q],
+                successor, weight, v_next, reward_total[p], reward_total[q], discount,
+            )  # fmt: skip
+            waiting = -1
+            continue
+        done = -1
+        for c in range(used):
+            p = pair_index[s, split_action[split[s], lane_of[c]]]
+            if p != done:
+                done = p
+                half_row_into(
+                    room, FIRST, begin[p], begin[p] + length[p], successor, weight, v_next,
+                    reward_total[p], discount, 1.0, 0.0, np.inf,
+                )  # fmt: skip
+            v[s, c] = room[0, c]
+    if waiting >= 0:
+        p = pair_index[waiting, policy[waiting]]
+        half_row_into(
+            v, waiting, begin[p], begin[p] + length[p], successor, weight, v_next,
+            reward_total[p], discount, 1.0, 0.0, np.inf,
+        )  # fmt: skip
+
+
+@bare
+def judge_regret(judge: Judge, states: Ints, pairs: Ints, steps: int) -> float:
+    """Return sum_t gamma^t (V*_t(s_t) - Q*_t(s_t, a_t)), section 7."""
+    total, weight = 0.0, 1.0
+    for t in range(steps):
+        total += weight * (judge.v_star[t, states[t]] - judge.q_star[t, pairs[t]])
+        weight *= judge.radii.discount
+    return total
+
+
+@bare
+def _true_q(judge: Judge, p: int, v_next: Floats) -> float:
+    """Return the exact backup of pair p: what `backup` gives with exact rows."""
+    begin = judge.rows.begin[p]
+    end = begin + judge.rows.length[p]
+    reward, discount = judge.rows.reward_total[p], judge.radii.discount
+    return expected_backup(begin, end, judge.rows.successor, judge.rows.weight, reward, 1.0, discount, v_next)
+
+
+@bare
+def judge_deficit(
+    judge: Judge, v: Floats, baseline: Ints, states: Ints, actions: Ints, pairs: Ints, steps: int
+) -> tuple[float, float, float]:
+    """Return z* of eq. (1), the signed sum of eq. (2) and the largest gap; v is the baseline's true value."""
+    deficit, signed, largest, weight = 0.0, 0.0, 0.0, 1.0
+    for t in range(steps):
+        # V - Q(s, baseline) is 0 by definition: no rounding may turn it into a deficit.
+        if actions[t] != baseline[t, states[t]]:
+            gap = v[t, states[t]] - _true_q(judge, pairs[t], v[t + 1])
+            deficit += max(gap, 0.0)
+            signed += weight * gap
+            largest = max(largest, gap)
+        weight *= judge.radii.discount
+    return deficit, signed, largest
+
+
+@inner
+def _bonus_fails(
+    judge: Judge, rows: Rows, radii: Radii, plan: PlanArrays, v: Floats, p: int, t: int, scratch: Scratch
+) -> bool:
+    """Return whether the true backup of V lies outside b of the empirical one, section 3's event."""
+    n = rows.total[p]
+    if n == 0.0:
+        return False
+    future = 0.0
+    for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
+        future += rows.weight[i] * v[t + 1, rows.successor[i]]
+    estimate = (rows.reward_total[p] + radii.discount * future) / n
+    truth = judge.rows.reward_total[p]
+    for i in range(judge.rows.begin[p], judge.rows.begin[p] + judge.rows.length[p]):
+        truth += radii.discount * judge.rows.weight[i] * v[t + 1, judge.rows.successor[i]]
+    side = UPPER if truth > estimate else LOWER
+    lower, upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
+    orders = sorted_states(radii, lower), sorted_states(radii, upper)
+    b = deviation(rows, radii, p, side, lower, upper, orders[0], orders[1], scratch)
+    return abs(truth - estimate) > b + COVERAGE_TOLERANCE
+
+
+@inner
+def judge_coverage(
+    judge: Judge,
+    kind: int,
+    rows: Rows,
+    radii: Radii,
+    plan: PlanArrays,
+    states: Ints,
+    actions: Ints,
+    pairs: Ints,
+    explored: NDArray[np.bool_],
+    charges: Floats,
+    steps: int,
+    scratch: Scratch,
+) -> tuple[bool, bool, bool, float]:
+    """Return whether a value bound, a bonus or a charge failed, and the largest true gap there.
+
+    Everywhere: at every (t, s, a). Played: at the explored steps of the episode that differ from the
+    baseline's, the only ones that lean on a bound. `judge.v_true` and `judge.q_true` hold the exact values of
+    the plan's baseline.
+    """
+    value_fails, bonus_fails, charge_fails, largest = False, False, False, 0.0
+    v, q = judge.v_true, judge.q_true
+    if judge.coverage == PLAYED:
+        for t in range(steps):
+            s, p = states[t], pairs[t]
+            if not explored[t] or actions[t] == plan.baseline[t, s]:
+                continue
+            truth = _true_q(judge, p, v[t + 1])
+            gap = v[t, s] - truth
+            largest = max(largest, gap)
+            value_fails |= plan.v_upper[t, s] < v[t, s] - COVERAGE_TOLERANCE
+            value_fails |= lower_q(rows, radii, plan, t, p, scratch) > truth + COVERAGE_TOLERANCE
+            charge_fails |= charges[t] < gap - COVERAGE_TOLERANCE
+            if not bonus_fails:
+                p1 = rows.pair_index[s, plan.baseline[t, s]]
+                bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p1, t, scratch)
+                bonus_fails |= _bonus_fails(judge, rows, radii, plan, v, p, t, scratch)
+        return value_fails, bonus_fails, charge_fails, largest
+    for t in range(radii.horizon):
+        for s in range(len(rows.visits)):
+            value_fails |= plan.v_upper[t, s] < v[t, s] - COVERAGE_TOLERANCE
+            for p in range(rows.pair_start[s], rows.pair_start[s + 1]):
+                a = rows.pair_action[p]
+                gap = v[t, s] - q[t, p] if a != plan.baseline[t, s] else 0.0
+                largest = max(largest, gap)
+                value_fails |= lower_q(rows, radii, plan, t, p, scratch) > q[t, p] + COVERAGE_TOLERANCE
+                if not bonus_fails:
+                    bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p, t, scratch)
+                if gap > 0.0 and not charge_fails:
+                    charge = charge_kernel(kind, rows, radii, plan, t, s, a, scratch)
+                    charge_fails = charge < gap - COVERAGE_TOLERANCE
+    return value_fails, bonus_fails, charge_fails, largest

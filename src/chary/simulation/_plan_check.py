@@ -1,0 +1,129 @@
+"""The incremental planner held against the full pass, bit for bit: what `check_every` asks for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import inner
+from chary.model.radii import Radii
+from chary.model.rows import Rows
+from chary.planner._backup import Scratch
+from chary.planner._batch import Lanes, Now
+from chary.planner._current import all_values_into, baseline_from_into, lane_action, upper_from_into
+from chary.planner._full import (
+    START,
+    Explorer,
+    PlanArrays,
+    explore_kernel,
+    new_explorer,
+    new_plan_arrays,
+    plan_into,
+)
+from chary.simulation._judge import Judge, evaluate_truly_into
+
+__all__ = ["QUANTITIES", "Check", "check_plan_into", "check_truth_into", "new_check"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "explorer", "true value")
+
+
+class Check(NamedTuple):
+    """Room for the full pass, and what was found: (episode, quantity, stage, state), or -1 for nothing.
+
+    Every `every`-th episode is checked.
+    """
+
+    every: int
+    plan: PlanArrays
+    explorer: Explorer
+    v_true: Floats
+    found: Ints
+
+
+def new_check(n_states: int, n_pairs: int, horizon: int, *, every: int, differences: bool) -> Check:
+    """Return a check that has found nothing."""
+    return Check(
+        every,
+        new_plan_arrays(n_states, horizon, differences=differences),
+        new_explorer(n_states, n_pairs, horizon, falling=False),
+        np.zeros((horizon + 1, n_states)),
+        np.full(4, -1, dtype=np.int64),
+    )
+
+
+@inner
+def check_plan_into(
+    check: Check,
+    k: int,
+    plan: PlanArrays,
+    lanes: Lanes,
+    explores: bool,
+    rows: Rows,
+    radii: Radii,
+    prior: Ints,
+    kind: int,
+    upper: bool,
+    scratch: Scratch,
+) -> None:
+    """Compare the plan of episode k with the full pass; after the episode, so as to disturb no shortcut.
+
+    `explores` says whether the lanes hold an explorer, `upper` whether the agent has a use for upper values.
+    """
+    plan_into(check.plan, rows, radii, prior, kind, upper, scratch)
+    if lanes.on:
+        baseline_from_into(plan, lanes, START)
+        all_values_into(plan, lanes)
+    _compare_into(check, k, 0, plan.v_lower, check.plan.v_lower)
+    for t in range(len(plan.baseline)):
+        for s in range(plan.baseline.shape[1]):
+            if plan.baseline[t, s] != check.plan.baseline[t, s]:
+                _note(check, k, 1, t, s)
+    if upper:
+        upper_from_into(plan, lanes, rows, radii, kind, START, scratch)
+        _compare_into(check, k, 2, plan.v_upper, check.plan.v_upper)
+        for t in range(len(plan.difference)):
+            for s in range(plan.difference.shape[1]):
+                for x in range(plan.difference.shape[2]):
+                    if plan.difference[t, s, x] != check.plan.difference[t, s, x]:
+                        _note(check, k, 3, t, s)
+    if explores:
+        explore_kernel(check.explorer, rows, radii, scratch)
+        lane = lanes.now[Now.LANE]
+        for t in range(len(plan.baseline)):
+            for s in range(plan.baseline.shape[1]):
+                if lane_action(lanes.optimistic, t, s, lane) != check.explorer.policy[t, s]:
+                    _note(check, k, 4, t, s)
+
+
+@inner
+def check_truth_into(
+    check: Check, k: int, judge: Judge, baseline: Ints, since: int, states: Ints, steps: int, scratch: Scratch
+) -> None:
+    """Compare the true values that episode k was judged by with a whole evaluation of its baseline."""
+    evaluate_truly_into(check.v_true, np.zeros((0, 0)), judge, baseline, START, scratch)
+    for t in range(since, steps):
+        if judge.v_true[t, states[t]] != check.v_true[t, states[t]]:
+            _note(check, k, 5, t, states[t])
+
+
+@inner
+def _compare_into(check: Check, k: int, quantity: int, found: Floats, expected: Floats) -> None:
+    for t in range(len(expected)):
+        for s in range(expected.shape[1]):
+            if found[t, s] != expected[t, s]:
+                _note(check, k, quantity, t, s)
+
+
+@inner
+def _note(check: Check, k: int, quantity: int, t: int, s: int) -> None:
+    """Keep the first difference."""
+    if check.found[0] < 0:
+        check.found[0] = k
+        check.found[1] = quantity
+        check.found[2] = t
+        check.found[3] = s

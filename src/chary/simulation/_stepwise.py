@@ -1,0 +1,144 @@
+"""A whole run through Gymnasium and the step API: slow, plain, and equal to the compiled loop bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents.fixed import Random
+from chary.agents.neighbours import MixtureSpec
+from chary.agents.protocol import AgentSpec
+from chary.agents.tabular import TabularAgent
+from chary.envs.tabular_env import TabularEnv
+from chary.mdp import FiniteMDP
+from chary.planner._backup import Scratch
+from chary.planner._full import CHARGES, PAPER, plan_into
+from chary.randomness import generator_for, seed_for
+from chary.rollouts import Episode, rollout
+from chary.simulation._episode import new_playing
+from chary.simulation._judge import EVERYWHERE, Judge, evaluate_truly_into
+from chary.simulation._record import Log, first_deviation_into, judge_into, keep_steps_into
+from chary.simulation.run import ChainLog
+
+__all__ = ["play_steps"]
+
+Ints = NDArray[np.int64]
+
+
+def play_steps(
+    log: Log,
+    mdp: FiniteMDP,
+    spec: AgentSpec,
+    judge: Judge,
+    episodes: int,
+    warmup: int,
+    seed: int,
+    prior: Ints,
+    scratch: Scratch,
+) -> Generator[int, None, ChainLog]:
+    """Fill the log with episodes played step by step, and return what became of the chains."""
+    env = TabularEnv(mdp)
+    oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
+    agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
+    frozen = agent.frozen_baseline
+    evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, scratch)
+    if oracle:
+        value = judge.v_frozen[0].copy()
+        agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
+    playing = new_playing(mdp.horizon)
+    kind = CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
+
+    def judge_episode(episode: Episode) -> None:
+        k, steps = episode.number, len(episode.transitions)
+        pinned = agent.plan_of(k)
+        knowledge, arrays = pinned.knowledge, pinned.arrays
+        if judge.coverage == EVERYWHERE and not spec.shielded:
+            # An agent without a shield has no use for the upper value of its baseline; the judge has.
+            plan_into(arrays, knowledge.rows, knowledge.radii, prior, kind, True, scratch)
+        for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
+            playing.states[t], playing.states[t + 1] = step.state, step.next_state
+            playing.actions[t], playing.explored[t] = step.action, decision.explored
+            playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
+            playing.booked[t], playing.chains[t] = decision.charge, decision.chain
+            # The ledger keeps what was booked; the charge itself is asked of the plan once more.
+            playing.charges[t] = (
+                pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
+            )
+        log.deficit[k] = episode.decisions[-1].deficit
+        log.length[k] = steps
+        everywhere = judge.coverage == EVERYWHERE
+        if first_deviation_into(log, k, arrays.baseline, playing, steps, everywhere) < mdp.horizon:
+            evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
+        judge_into(
+            log,
+            judge,
+            k,
+            kind,
+            knowledge.rows,
+            knowledge.radii,
+            arrays,
+            frozen,
+            playing,
+            steps,
+            spec.shielded,
+            scratch,
+        )
+        keep_steps_into(log, k, playing, steps)
+
+    chains = {
+        name: np.zeros(episodes, dtype=np.int64) for name in ("born", "episodes", "fed", "exhausted", "long")
+    }
+    started = 0
+    world_seed = seed_for(seed, "world")
+    for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
+        k = episode.number
+        weight = 1.0
+        for step in episode.transitions:
+            reward = (step.reward - mdp.scale.low) / mdp.scale.span
+            log.returns[k] += weight * min(max(reward, 0.0), 1.0)
+            weight *= mdp.setting.discount
+        if agent.shield is not None and agent.last_outcome is not None:
+            chains["born"][started : agent.shield.started] = k
+            started = agent.shield.started
+            log.blocked[k] = agent.last_outcome.blocked
+            for rollout_ in agent.last_outcome.finished:
+                m = rollout_.chain
+                chains["episodes"][m], chains["fed"][m] = rollout_.episodes, rollout_.fed_episodes
+                chains["exhausted"][m], chains["long"][m] = rollout_.exhausted, rollout_.long
+        yield k + 1
+    shield = agent.shield
+    return ChainLog(
+        started=started,
+        finished=shield.finished if shield else 0,
+        abandoned=shield.abandoned if shield else 0,
+        blocked=shield.blocked if shield else 0,
+        **{name: column[:started] for name, column in chains.items()},
+    )
+
+
+def _warmed(
+    mdp: FiniteMDP,
+    spec: AgentSpec,
+    env: TabularEnv,
+    episodes: int,
+    warmup: int,
+    seed: int,
+    prior: Ints,
+    oracle_value: NDArray[np.float64] | None = None,
+) -> TabularAgent:
+    """Return an agent that has seen the warm-up and nothing else."""
+    agent = TabularAgent(
+        spec,
+        mdp.told(spec.reward),
+        max_episodes=episodes,
+        warmup=warmup,
+        generator=generator_for(seed, "agent"),
+        prior=None if spec.prior is None else prior,
+        oracle_value=oracle_value,
+    )
+    dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))
+    played = rollout(env, dice, episodes=warmup, seed=seed_for(seed, "warmup world"))
+    agent.warm_start([episode.transitions for episode in played])
+    return agent

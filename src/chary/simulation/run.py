@@ -1,0 +1,231 @@
+"""The result of one run: what every episode cost, in the user's units, and how sure that is."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import chary
+from chary.agents.protocol import AgentSpec
+from chary.audit import violates
+from chary.errors import InvalidSetting, check_real
+from chary.mdp import RewardScale
+from chary.storage.files import as_json, npz_bytes
+
+__all__ = [
+    "CHAIN_ARRAYS",
+    "EPISODE_ARRAYS",
+    "RUN_FILES",
+    "ChainLog",
+    "Run",
+    "Steps",
+    "run_arrays",
+    "run_files",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+RUN_FILES = ("episodes.csv", "run.npz", "run.json")
+
+# The arrays of a run with one entry an episode, in the order of the columns of episodes.csv.
+EPISODE_ARRAYS = (
+    "regret",
+    "true_deficit",
+    "signed_deficit",
+    "frozen_deficit",
+    "deficit",
+    "returns",
+    "exploring_steps",
+    "deviating_steps",
+    "length",
+    "blocked",
+    "value_failed",
+    "bonus_failed",
+    "charge_failed",
+    "largest_gap",
+)
+# The arrays with one entry a chain.
+CHAIN_ARRAYS = ("born", "episodes", "fed", "exhausted", "long")
+
+
+def _freeze(value: object) -> None:
+    """Make the arrays of a result read-only: what was measured stays what it was."""
+    for each in fields(value):  # type: ignore[arg-type]
+        array = getattr(value, each.name)
+        if isinstance(array, np.ndarray):
+            array.setflags(write=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainLog:
+    """One row a chain, in the order they started: `episodes` is N_m, 0 while it is unfinished.
+
+    N_m falls into `exhausted` (refused in that episode), `long` (advanced by H/4 or more) and `missed`;
+    `fed` counts the episodes that advanced the chain.
+    """
+
+    started: int
+    finished: int
+    abandoned: int
+    blocked: int
+    born: Ints
+    episodes: Ints
+    fed: Ints
+    exhausted: Ints
+    long: Ints
+
+    @property
+    def missed(self) -> Ints:
+        """Episodes of a finished chain's life that neither exhausted its budget nor advanced it far."""
+        return np.where(self.episodes > 0, self.episodes - self.exhausted - self.long, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """Every step of a run: `state` (K, H + 1), the rest (K, H); -1 after the end of an episode.
+
+    `booked` is in scaled units; `chain` is the chain whose explorer chose, -1 for none.
+    """
+
+    state: Ints
+    action: Ints
+    explored: Bools
+    booked: Floats
+    chain: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """What became of K episodes; arrays have shape (K,) and are in the user's reward units.
+
+    `regret` is the loss against the optimum; `true_deficit` is z* of eq. (1) against the episode's own
+    baseline and `frozen_deficit` the same against the warm-up's; `signed_deficit` is unbiased for the weaker
+    constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays say where a bound failed
+    (see `coverage`), and `largest_gap` is the largest true gap looked at there. `planning` says what the
+    incremental planner did where it plans several episodes at once: `batches` of them, and `rows` evaluated.
+    """
+
+    problem: str
+    spec: AgentSpec
+    scale: RewardScale
+    episodes: int
+    warmup: int
+    seed: int
+    coverage: str
+    seconds: float
+    regret: Floats
+    true_deficit: Floats
+    signed_deficit: Floats
+    frozen_deficit: Floats
+    deficit: Floats
+    returns: Floats
+    exploring_steps: Ints
+    deviating_steps: Ints
+    length: Ints
+    blocked: Bools
+    value_failed: Bools
+    bonus_failed: Bools
+    charge_failed: Bools
+    largest_gap: Floats
+    chains: ChainLog
+    steps: Steps | None = None
+    planning: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _freeze(self)
+        _freeze(self.chains)
+        if self.steps is not None:
+            _freeze(self.steps)
+
+    def violations(self, eta: float | None = None, *, against: str = "own") -> Bools:
+        """Return which episodes broke a budget: z* > eta + 1e-12 in scaled units.
+
+        Args:
+            eta: The budget in the user's units; by default the agent's own.
+            against: `own` judges by the baseline of the agent's own data, `frozen` by the warm-up's.
+
+        Raises:
+            InvalidSetting: if there is no budget to judge by.
+        """
+        budget = self.spec.eta if eta is None else check_real("eta", eta, low=0.0)
+        if budget is None:
+            raise InvalidSetting("'eta' must be given where the agent has no budget of its own, got None.")
+        deficits = {"own": self.true_deficit, "frozen": self.frozen_deficit}
+        if against not in deficits:
+            raise InvalidSetting(f"'against' must be own or frozen, got {against!r}.")
+        return np.asarray(violates(deficits[against] / self.scale.span, budget / self.scale.span))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the run in one flat dictionary of plain numbers, the object `chary run --json` prints."""
+        eta = self.spec.eta
+        judged = eta is not None
+        # Only a shield prices steps: nothing was looked at where an agent without one was judged as played.
+        covered = self.spec.shielded or self.coverage == "everywhere"
+        span = self.scale.span
+        regret = float(self.regret.sum())
+        return {
+            "problem": self.problem,
+            "agent": self.spec.name,
+            **self.spec.options(),
+            "standing": self.spec.standing,
+            "eta": eta,
+            "eta_scaled": eta / span if eta is not None else None,
+            "reward_span": span,
+            "delta": self.spec.delta,
+            "episodes": self.episodes,
+            "warmup": self.warmup,
+            "seed": self.seed,
+            "regret": regret,
+            "regret_scaled": regret / span,
+            "mean_return": float(self.returns.mean()),
+            "violations": int(self.violations().sum()) if judged else None,
+            "violations_frozen": int(self.violations(against="frozen").sum()) if judged else None,
+            "max_true_deficit": float(self.true_deficit.max()),
+            "mean_signed_deficit": float(self.signed_deficit.mean()),
+            "max_deficit": float(self.deficit.max()),
+            "exploring_steps": int(self.exploring_steps.sum()),
+            "deviating_steps": int(self.deviating_steps.sum()),
+            "chains_started": self.chains.started,
+            "chains_finished": self.chains.finished,
+            "chains_abandoned": self.chains.abandoned,
+            "chains_blocked": self.chains.blocked,
+            "coverage": self.coverage,
+            "value_coverage_failures": int(self.value_failed.sum()) if covered else None,
+            "bonus_coverage_failures": int(self.bonus_failed.sum()) if covered else None,
+            "charge_coverage_failures": int(self.charge_failed.sum()) if covered else None,
+            "largest_gap": float(self.largest_gap.max()),
+            "seconds": self.seconds,
+            "episodes_per_second": self.episodes / self.seconds if self.seconds > 0 else None,
+            "version": chary.__version__,
+        }
+
+
+def run_arrays(run: Run) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a run: those by episode, and those by chain with `chain_` before their names."""
+    columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
+    return columns | {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_ARRAYS}
+
+
+def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the contents of a run's files by name: the table, the arrays, and last the summary."""
+    columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
+    # tolist: Python's own floats are written with as many digits as it takes to read them back exactly.
+    # Booleans as 0 and 1, which every reader of CSV takes for numbers.
+    cells = [(array.astype(int) if array.dtype == bool else array).tolist() for array in columns.values()]
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["episode", *columns])
+    writer.writerows(zip(range(run.episodes), *cells, strict=True))
+    return {
+        "episodes.csv": table.getvalue().encode(),
+        "run.npz": npz_bytes(run_arrays(run)),
+        "run.json": (as_json(summary) + "\n").encode(),
+    }

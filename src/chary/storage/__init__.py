@@ -1,0 +1,1 @@
+"""Files: atomic writes, sealed states, and the folder of one result."""

@@ -1,0 +1,117 @@
+"""Results on disk: all files of a run or none, and never in place of an earlier run's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+from chary.errors import InvalidSetting
+from chary.storage.files import write_draft
+
+__all__ = ["ResultFolder"]
+
+
+@final
+class ResultFolder:
+    """A folder that is known to be writable before the work starts, and holds nothing unless it succeeds.
+
+    Use it as a context: entering creates the folder and tries it, `write` puts files into it, leaving without
+    having written removes what entering created.
+
+    Args:
+        path: The folder; missing ones above it are created too.
+        names: The files that will be written.
+        overwrite: Whether files of these names may be replaced.
+
+    Raises:
+        InvalidSetting: on entering, if the folder cannot be written to or holds one of the files; on writing,
+            if the disk refuses.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as where, ResultFolder(Path(where, "a"), ["b"]) as folder:
+        ...     folder.write({"b": b"text"})
+        ...     sorted(each.name for each in folder.path.iterdir())
+        ['b']
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], *, overwrite: bool = False) -> None:
+        self.path = path
+        self._names = tuple(names)
+        self._overwrite = overwrite
+        self._created: list[Path] = []
+        self._written = False
+
+    def __enter__(self) -> ResultFolder:
+        try:
+            self._prepare()
+        except BaseException:
+            self._remove_created()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._written:
+            self._remove_created()
+
+    def write(self, contents: Mapping[str, bytes]) -> None:
+        """Write files under temporary names, then rename them all, the last one last."""
+        drafts: list[Path] = []
+        try:
+            for content in contents.values():
+                drafts.append(write_draft(self.path, content))
+            self._refuse_existing(contents)
+            for draft_path, name in zip(drafts, contents, strict=True):
+                draft_path.replace(self.path / name)
+                self._written = True
+        except OSError as problem:
+            raise self._unwritable(problem) from problem
+        finally:
+            for draft_path in drafts:
+                draft_path.unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        missing: list[Path] = []
+        above = self.path
+        try:
+            while not above.exists():
+                missing.append(above)
+                above = above.parent
+            for folder in reversed(missing):
+                folder.mkdir()
+                self._created.append(folder)
+            self._refuse_existing(self._names)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as problem:
+            raise self._unwritable(problem) from problem
+
+    def _refuse_existing(self, names: Sequence[str] | Mapping[str, bytes]) -> None:
+        there = [name for name in names if (self.path / name).exists()]
+        if there and not self._overwrite:
+            raise InvalidSetting(
+                f"'out' must not hold results already, got {str(self.path)!r} with {', '.join(there)}. "
+                "Choose another folder, or pass --overwrite."
+            )
+
+    def _unwritable(self, problem: OSError) -> InvalidSetting:
+        return InvalidSetting(
+            f"'out' must be a folder that can be written to, got {str(self.path)!r}: "
+            f"{problem.strerror or problem}."
+        )
+
+    def _remove_created(self) -> None:
+        for folder in reversed(self._created):
+            try:
+                folder.rmdir()
+            except OSError:
+                # Somebody else put something there meanwhile: it is theirs.
+                return
+        self._created = []

@@ -1,0 +1,1 @@
+"""Engines: what plays the runs of a sweep."""

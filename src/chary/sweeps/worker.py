@@ -1,0 +1,71 @@
+"""A worker process of the local engine: one run a line on stdin, in JSON, and one event a line on stdout.
+
+It ends when stdin does, so that nothing outlives a sweep that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+from chary.errors import Unwritable
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.perform import perform
+from chary.sweeps.spec import RunSpec
+
+__all__ = ["main"]
+
+
+def main(path: str, checkpoint_seconds: str) -> None:
+    """Play what stdin asks for into the sweep's folder at `path`."""
+    # Events have stdout to themselves, whatever a library prints.
+    events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    orders: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    folder = SweepFolder(Path(path))
+    while True:
+        spec = RunSpec.from_json(json.loads(orders.get())["spec"])
+        _play(spec, folder, float(checkpoint_seconds), events)
+
+
+def _listen(orders: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        orders.put(line)
+    # Files appear by renaming alone, so a run may be left at any moment.
+    os._exit(0)
+
+
+def _play(spec: RunSpec, folder: SweepFolder, checkpoint_seconds: float, events: TextIO) -> None:
+    def tell(event: str, **values: Any) -> None:
+        try:
+            print(json.dumps({"event": event, "run": spec.id, **values}), file=events, flush=True)
+        except BrokenPipeError:
+            # Nobody listens any more.
+            os._exit(0)
+
+    try:
+        files = perform(
+            spec,
+            folder,
+            checkpoint_seconds=checkpoint_seconds,
+            report=lambda done, total: tell("progress", done=done),
+        )
+        folder.write(spec.id, files)
+    except Unwritable as problem:
+        # A full disk would meet every run alike.
+        tell("refused", sentence=str(problem))
+    except Exception:  # a run that fails is listed with its traceback, and the others go on
+        tell("failed", traceback=traceback.format_exc())
+    else:
+        tell("done")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
