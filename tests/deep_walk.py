@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary import Transition
+from chary.arrays import Floats
 
 __all__ = ["HORIZON", "START", "go_on", "logged", "move", "new_agent", "small", "walk_env", "walk_in_jax"]
 
-Floats = NDArray[np.float64]
 
 HORIZON = 6
 # Sums of powers of two: nothing is rounded, whoever adds them.

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, final, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting
-from chary.mdp import FiniteMDP, Floats, Ints
+from chary.mdp import FiniteMDP
 
 __all__ = [
     "VIOLATION_TOLERANCE",

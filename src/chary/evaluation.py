@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats, Ints
 from chary.data import Log
 from chary.data._columns import Places
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
@@ -22,8 +22,6 @@ from chary.policies import Policy, as_policy_table, raw_value, scaled_value
 
 __all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 METHODS = ("model", "returns")
 

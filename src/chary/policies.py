@@ -15,6 +15,7 @@ from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp._checks import as_start, frozen
 from chary.mdp.setting import Setting, as_policy
@@ -34,8 +35,6 @@ __all__ = [
     "scaled_value",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # What a policy of yours may be to an agent, from the least to the most: see OwnBaseline.
 ROLES = ("prior", "floor", "only")

@@ -6,8 +6,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from chary.arrays import Floats
 from chary.errors import InvalidData, InvalidSetting, check_integer, check_real
 
 __all__ = [
@@ -24,8 +25,6 @@ __all__ = [
     "vector_of",
     "violation_rate",
 ]
-
-Floats = NDArray[np.float64]
 
 
 class Interval(NamedTuple):

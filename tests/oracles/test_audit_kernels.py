@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from chary.agents import AGENTS, AgentSpec, CharyUCBVI, Random, make_agent
 from chary.agents.tabular import TabularAgent
+from chary.arrays import Floats, Ints
 from chary.audit import Truth, audit_episode, gap_bound
 from chary.envs import TabularEnv, inventory
 from chary.mdp import FiniteMDP
@@ -31,9 +32,6 @@ from chary.reference.planner import Confidence, Tally
 from chary.rollouts import Episode, rollout
 from chary.simulation import simulate
 from chary.simulation.run import Run
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROUNDING = 1e-10
 EPISODES, WARMUP = 15, 20

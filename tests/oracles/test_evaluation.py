@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.oracles.test_kernels import Case, case, close, draw_mdp, draw_policy, tolerance_of
 from tests.properties.test_charge_laws import Instance, adversarial, steps
 
+from chary.arrays import Floats, Ints
 from chary.data import Log
 from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
 from chary.evaluation import evaluate_policy, start_weights
@@ -27,9 +27,6 @@ from chary.policies import OwnBaseline
 from chary.reference import planner as reference
 from chary.reference.planner import Confidence, Tally
 from chary.testing import check_plan
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROUNDING = 1e-9
 ALL_FAMILIES = FAMILIES + UCBVI_FAMILIES

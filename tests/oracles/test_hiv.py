@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.integrate import odeint
 
+from chary.arrays import Floats
 from chary.bench.hiv import bench_hiv, integrate_by_scipy
 from chary.envs.hiv import EFFICACIES, HORIZON, NAMES, PATIENTS, START, patient, step, step_many
 from chary.envs.hiv._kernels import slope_into
 
-Floats = NDArray[np.float64]
 RECORDED = json.loads((Path(__file__).parent / "hiv_trajectories.json").read_text())["trajectories"]
 
 

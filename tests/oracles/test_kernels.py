@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from chary.agents._mixtures import CUCBVI, EPSMIX, STEPMIX, new_mixture, switch_step
+from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
@@ -23,9 +23,6 @@ from chary.reference import charges as reference_charges
 from chary.reference import planner as reference
 from chary.reference.planner import Confidence, Solution, Tally
 from chary.simulation._judge import PLAYED, new_judge
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROUNDING = 1e-9
 # The variance of rewards within a successor is a difference of sums: 1e-16 off is 1e-8 under the root.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from chary._compile import OPTIONS
+from chary.arrays import Floats, Ints
 from chary.audit import Truth
 from chary.mdp import FiniteMDP
 from chary.model.bounds import Bounds
@@ -25,9 +25,6 @@ from chary.planner._batch_versions import Versions, forget_versions, vectors, ve
 from chary.planner._current import evaluate_into, lane_action
 from chary.planner._full import EVALUATE, OPTIMISE, backward_into
 from chary.planner._vectors import HALF, LANES
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Types of instructions are for numba: to a type checker they are anything.
 instructions: Any = _lanes

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import optimize
 
+from chary.arrays import Floats
 from chary.mdp import FiniteMDP, KnownReward
 from chary.model.bounds import Bounds
 from chary.reference.charges import Side, deviation_bound
@@ -34,8 +35,6 @@ from chary.reference.planner import (
     step_variance,
     visits,
 )
-
-Floats = NDArray[np.float64]
 
 
 def random_mdp(rng: np.random.Generator, S: int = 3, A: int = 2, H: int = 3, **options: object) -> FiniteMDP:

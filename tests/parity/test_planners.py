@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, specs
 
 from chary import simulation
 from chary._compile import OPTIONS
 from chary.agents import AGENTS, UCBVI, AgentSpec, CharyUCBVI, make_agent
+from chary.arrays import Floats, Ints
 from chary.envs import inventory, riverswim, sepsis
 from chary.errors import InvalidSetting, PlannerMismatch, UnknownName
 from chary.mdp import FiniteMDP
@@ -39,9 +39,6 @@ from chary.simulation import _compiled as _compiled_run
 from chary.simulation._judge import PLAYED, Judge, evaluate_truly_into, new_judge
 from chary.simulation._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
 from chary.simulation.run import Run
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Several batches, the first of them guessed by hardly any data.
 EPISODES = 60

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.mdp import FiniteMDP
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.reference.charges import (
@@ -39,8 +40,6 @@ from chary.reference.planner import (
     reward_mean,
     visits,
 )
-
-Floats = NDArray[np.float64]
 
 ROUNDING = 1e-9
 ALL_FAMILIES = FAMILIES + UCBVI_FAMILIES

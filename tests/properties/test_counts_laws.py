@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.counts import Counts
@@ -20,8 +21,6 @@ S, A = 7, 2
 ALLOWED = np.ones((S, A), dtype=bool)
 ALLOWED[3, 1] = False
 SETTING = Setting.declare(n_states=S, n_actions=A, horizon=4, allowed=ALLOWED)
-
-Floats = NDArray[np.float64]
 
 
 class Seen(NamedTuple):

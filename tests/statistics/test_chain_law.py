@@ -13,17 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from chary.agents import UCBVI, CharyUCBVI
+from chary.arrays import Floats, Ints
 from chary.audit import Truth
 from chary.mdp import FiniteMDP
 from chary.simulation import simulate
 from chary.simulation.run import Run
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ALPHA = 1e-4
 H = 3

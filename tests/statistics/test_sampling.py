@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from chary import envs
 from chary.agents import Random
+from chary.arrays import Floats
 from chary.envs import TabularEnv
 from chary.mdp import FiniteMDP
 from chary.simulation import simulate
-
-Floats = NDArray[np.float64]
 
 ALPHA = 1e-4
 FEWEST = 5.0

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chary.arrays import Bools, Floats
 from chary.assumptions import (
     FAILS,
     HOLDS,
@@ -24,7 +25,7 @@ from chary.assumptions import (
 )
 from chary.audit import Truth
 from chary.errors import InvalidBudget
-from chary.mdp import Bools, FiniteMDP, Floats
+from chary.mdp import FiniteMDP
 
 
 def two_states(slow: float, horizon: int) -> FiniteMDP:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chary.arrays import Floats, Ints
 from chary.audit import Truth, audit_episode, check_value_cap, gap_bound, violates
 from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting
-from chary.mdp import FiniteMDP, Floats, Ints
+from chary.mdp import FiniteMDP
 
 WAIT, GO = 0, 1
 STAY, BACK = 0, 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from chary.agents.protocol import Transition
+from chary.arrays import Floats
 from chary.critics import (
     Calibration,
     CriticBounds,
@@ -37,7 +38,6 @@ from chary.shield import Ledger, Rule
 from chary.testing import check_critic, check_plan
 
 Array = NDArray[Any]
-Floats = NDArray[np.float64]
 
 SIGNIFICANCE = 1e-4
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, UnknownName
 from chary.mdp.setting import RewardScale, Setting
@@ -28,8 +27,6 @@ from chary.policies import (
     scaled_value,
 )
 from chary.storage.sealed import pack, unpack
-
-Ints = NDArray[np.int64]
 
 # Three states to act in and a terminal one; action 2 is not allowed in state 0.
 ALLOWED = np.array([[1, 1, 0], [1, 1, 1], [1, 1, 1], [0, 0, 0]], dtype=bool)

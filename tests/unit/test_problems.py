@@ -12,13 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from chary.arrays import Floats
 from chary.envs import PROBLEMS, corridor, inventory, make, random, riverswim, sepsis, sibling
 from chary.envs import sepsis as sepsis_problem
 from chary.envs.sepsis import DATA_SHA256, DEATH, SURVIVAL, clinicians, parse
 from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
 from chary.mdp import FiniteMDP
-
-Floats = NDArray[np.float64]
 
 
 def values(mdp: FiniteMDP, policy: Floats | None = None) -> tuple[Floats, Floats]:

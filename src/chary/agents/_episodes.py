@@ -6,17 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from chary.agents.protocol import Transition
+from chary.arrays import Floats, Ints
 from chary.planner.plan import TabularPlan
 from chary.shield import Decision
 
 __all__ = ["OpenEpisode", "Played"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)

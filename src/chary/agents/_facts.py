@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary.agents.protocol import Transition
+from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer
 from chary.mdp.setting import Setting
 
 __all__ = ["Columns", "Facts"]
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 REWARD_TOLERANCE = 1e-9
 

@@ -14,6 +14,7 @@ from chary.agents._facts import Columns
 from chary.agents._saving import as_array, check_counts, under
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
+from chary.arrays import Ints
 from chary.errors import InvalidData, check_choice, check_integer, check_real
 from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
@@ -23,8 +24,6 @@ from chary.policies import ROLES, OwnBaseline, as_policy_table
 
 __all__ = ["Learner"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Counted at a time: room for all of them is made before.
 MOST_STEPS = 1000

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare, inner, jit, kernel_of
+from chary.arrays import Floats, Ints
 from chary.model.radii import CH, HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup
@@ -39,8 +40,6 @@ __all__ = [
     "worth_lanes_into",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 UCBVI, CUCBVI, STEPMIX, EPSMIX, FROZEN = range(5)
 

@@ -36,6 +36,7 @@ from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec, Discretises, EpisodeId, Transition, check_episode_id, listed
+from chary.arrays import Floats, Ints
 from chary.errors import (
     CharyError,
     InvalidAction,
@@ -58,8 +59,6 @@ from chary.storage.sealed import pack, unpack
 
 __all__ = ["TabularAgent"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NEEDS_CHANCE = ("stepmix", "epsmix", "random")
 

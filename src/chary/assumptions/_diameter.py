@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from chary.arrays import Bools, Floats, Ints
 from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite, says, sparse_rows
-from chary.mdp import Bools, FiniteMDP, Floats, Ints
+from chary.mdp import FiniteMDP
 
 __all__ = ["DiameterReport", "DiameterWitness", "check_diameter"]
 

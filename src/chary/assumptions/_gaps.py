@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from chary.arrays import Floats, Ints
 from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite, says, sparse_rows
 from chary.audit import Truth
-from chary.mdp import FiniteMDP, Floats, Ints, RewardScale
+from chary.mdp import FiniteMDP, RewardScale
 
 __all__ = ["GapReport", "GapWitness", "check_gaps"]
 

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import ode, odeint, solve_ivp
 
+from chary.arrays import Floats
 from chary.envs.hiv._arithmetic import DAYS
 from chary.envs.hiv._kernels import slope_into
 from chary.envs.hiv.parameters import EFFICACIES, HORIZON, PATIENTS, START, patient
@@ -36,7 +37,6 @@ from chary.errors import check_integer, check_seed
 
 __all__ = ["COLUMNS", "HIVBenchmark", "Method", "bench_hiv", "integrate_by_scipy"]
 
-Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 
 COLUMNS = ("method", "microseconds a step", "slower than chary", "least", "most", "worst relative error")

@@ -23,11 +23,11 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import chary
 from chary._workers import worker_pool
 from chary.agents import CharyUCBVI
+from chary.arrays import Floats, Ints
 from chary.envs import make
 from chary.errors import check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
@@ -50,8 +50,6 @@ __all__ = [
     "replan_densely",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 EPISODES = 50_000

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["INK", "PALETTE", "Curve", "learning_figure", "require_matplotlib"]
 
-Floats = NDArray[np.float64]
 
 # Okabe and Ito's colours, told apart by all common kinds of colour vision; three blues are one family.
 PALETTE = {

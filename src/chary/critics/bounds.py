@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Floats
 from chary.critics.ensemble import EnsembleCritics, EnsembleSide
 from chary.critics.protocol import (
     Critic,
-    Floats,
     as_masks,
     as_observations,
     check_critic_type,

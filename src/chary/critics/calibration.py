@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.protocol import as_masks, as_numbers, as_observations
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
 
 __all__ = ["CUT_OFF", "Calibration", "HeldOutEpisode", "calibrate_critics", "episodes_needed"]
 
-Floats = NDArray[np.float64]
 
 CUT_OFF = ("refuse", "end", "leave out")
 # Ranks are whole numbers: (n + 1)(1 - level) may miss one by rounding.

@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from chary.critics.protocol import Array, Critic, Floats, check_critic_type, checked_q_values
+from chary.arrays import Floats
+from chary.critics.protocol import Array, Critic, check_critic_type, checked_q_values
 from chary.errors import InvalidSetting, check_choice, check_real
 
 __all__ = ["HOW", "EnsembleCritics", "EnsembleSide"]

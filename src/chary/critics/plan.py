@@ -8,8 +8,9 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Bools, Floats
 from chary.critics.bounds import CriticBounds
-from chary.critics.protocol import FAULTS, Array, Bools, Floats, as_masks, as_numbers, as_observations
+from chary.critics.protocol import FAULTS, Array, as_masks, as_numbers, as_observations
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder, check_integer
 
 __all__ = ["Allowed", "CriticPlan", "Prices"]

@@ -11,13 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Bools, Floats
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_integer
 
 __all__ = ["Critic", "FunctionCritic", "checked_q_values"]
 
 Array = NDArray[Any]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 # What a model raises when it cannot digest its input; anything else is a fault to be seen as it is.
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

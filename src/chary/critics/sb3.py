@@ -6,7 +6,8 @@ from typing import Any, final
 
 import numpy as np
 
-from chary.critics.protocol import Array, Floats, installed, refuse_paths
+from chary.arrays import Floats
+from chary.critics.protocol import Array, installed, refuse_paths
 from chary.errors import InvalidData, InvalidSetting
 
 __all__ = ["SB3Critic"]

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.agents.protocol import EpisodeId, Transition, check_episode_id
+from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
-from chary.critics.protocol import Array, Floats, as_masks, as_numbers
+from chary.critics.protocol import Array, as_masks, as_numbers
 from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer, check_real
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule, Shield

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidData
 
 __all__ = [
@@ -28,9 +29,6 @@ __all__ = [
     "sorted_order",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 WHOLE = ("episode", "t", "state", "action", "next_state")

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._saving import KIND as AGENT
 from chary.agents._saving import under
+from chary.arrays import Bools, Floats, Ints
 from chary.data._columns import Places, shown
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
 from chary.storage.files import write_file
@@ -28,9 +29,6 @@ __all__ = [
     "save_discretiser",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 OUTSIDE = ("clamp", "refuse")
 KIND = "discretiser"

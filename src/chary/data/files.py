@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.data._columns import COLUMNS, WHOLE, Places, sorted_order
 from chary.data._csv import csv_header, csv_table
 from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read_log", "read_observations", "write_log"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SUFFIXES = (".csv", ".parquet")
 KINDS = {name: "whole" for name in WHOLE} | {"reward": "real", "terminated": "truth"}

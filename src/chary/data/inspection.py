@@ -6,16 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Bools, Ints
 from chary.data.logs import REWARD_TOLERANCE, Log
 from chary.errors import InvalidSetting
 from chary.mdp.setting import Setting
 
 __all__ = ["Inspection", "PairCount", "Suspicion", "inspect"]
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # How many pairs, states and rows are named.
 NAMED = 5

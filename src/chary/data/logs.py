@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import Transition
+from chary.arrays import Bools, Floats, Ints
 from chary.data._columns import (
     COLUMNS,
     WHOLE,
@@ -29,9 +30,6 @@ from chary.model.knowledge import Knowledge
 
 __all__ = ["Log"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # What agents forgive, in scaled units: see chary.agents.tabular.
 REWARD_TOLERANCE = 1e-9

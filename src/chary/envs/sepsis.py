@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Ints
 from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp import FiniteMDP, KnownReward
 
@@ -21,7 +22,6 @@ ACTIONS = ("admissible", "all")
 DEATH, SURVIVAL, SINK = 713, 714, 715
 DATA_SHA256 = "512bcce670ce9caa262483611c33d5ab4cde496e57c7eb36afa195bcb3f5ac8d"
 
-Ints = NDArray[np.int64]
 Numbers = NDArray[Any]
 
 

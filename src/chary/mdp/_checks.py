@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidMDP, check_integer, check_real
 
 if TYPE_CHECKING:
     from chary.mdp.setting import RewardScale, Setting
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 ROW_SUM_TOLERANCE = 1e-9
 

@@ -8,8 +8,9 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidMDP, check_choice, check_integer
 from chary.mdp._checks import (
     allowed_mask,
@@ -36,9 +37,6 @@ from chary.mdp.setting import (
 
 __all__ = ["REWARD_KNOWLEDGE", "FiniteMDP"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 REWARD_KNOWLEDGE = ("estimated", "known")
 

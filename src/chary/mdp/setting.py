@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real
 from chary.mdp._checks import (
     allowed_mask,
@@ -24,9 +25,6 @@ from chary.mdp._checks import (
 
 __all__ = ["KnownReward", "RewardScale", "Setting", "as_numbers", "as_policy", "as_states", "check_table"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # A larger table of floats than 16 GiB was meant otherwise.
 MOST_ENTRIES = 2**31

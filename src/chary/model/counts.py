@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import jit, kernel_of
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp import Setting
 from chary.model.radii import Radii, refresh_into
@@ -13,8 +13,6 @@ from chary.model.rows import Rows, count_into, count_kernel, empty_rows, repacke
 
 __all__ = ["Counts", "learn_into", "learn_kernel"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FIRST_ROOM = 1024
 

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidData
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
@@ -17,8 +18,6 @@ from chary.model.rows import Rows, empty_rows, repacked, room_needed
 
 __all__ = ["LEARNT_RADII", "Knowledge"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # The radii that change with the counts; the others are fixed by the problem and the family.
 LEARNT_RADII = ("width", "reward_above", "reward_below", "spread")

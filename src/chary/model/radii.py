@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidSetting, check_integer
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
@@ -29,8 +30,6 @@ __all__ = [
     "refresh_into",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 EXACT, HOEFFDING, L1, KL, BERNSTEIN, CH, BF = range(7)
 CODES = {"hoeffding": HOEFFDING, "l1": L1, "kl": KL, "bernstein": BERNSTEIN, "ch": CH, "bf": BF}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare, jit, kernel_of
+from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 
 __all__ = [
@@ -22,8 +22,6 @@ __all__ = [
     "true_rows",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FIRST_CAPACITY = 4
 

@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare, inner
+from chary.arrays import Floats, Ints
 from chary.model.radii import BERNSTEIN, BF, CH, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows, find_place
 
@@ -22,9 +22,6 @@ __all__ = [
     "new_scratch",
     "tail_mass",
 ]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 # The direction of a bound. NumPy scalars, since numba compiles a kernel anew for each literal it is called

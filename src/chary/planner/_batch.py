@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare
+from chary.arrays import Floats, Ints
 from chary.mdp import Setting
 from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
@@ -46,8 +47,6 @@ from chary.planner._vectors import (
 
 __all__ = ["Lanes", "Now", "Packed", "Side", "new_lanes", "pack_into", "plan_lanes_into", "with_room"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Actions = NDArray[np.int16]
 
 # Bounds that skip an action widen by this much at every stage: more than rounding could ever make of them.

@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare
+from chary.arrays import Floats, Ints
 from chary.mdp import Setting
 from chary.model.radii import Radii, hoeffding_width
 from chary.model.rows import Rows, find_place
@@ -16,8 +16,6 @@ from chary.planner._vectors import LANES
 
 __all__ = ["Versions", "forget_versions", "new_versions", "vectors", "version_into"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Entries of rows with versions, for all lanes of one batch: 16 MiB.
 VERSION_ENTRIES = 131_072

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import jit
+from chary.arrays import Floats, Ints
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
 from chary.planner._full import PlanArrays, charge_kernel, differences_into
 
 __all__ = ["price_differences_into", "prices_into"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @jit

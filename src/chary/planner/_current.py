@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare, folded, inner
+from chary.arrays import Floats, Ints
 from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import UPPER, Scratch
@@ -32,8 +33,6 @@ __all__ = [
     "values_behind_into",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Actions = NDArray[np.int16]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare, inner, jit, kernel_of
+from chary.arrays import Floats, Ints
 from chary.model.radii import CH, EXACT, HOEFFDING, KL, L1, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import (
@@ -47,8 +47,6 @@ __all__ = [
     "sorted_states",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CHARGES = ("paper", "coupled", "difference")
 PAPER, COUPLED, DIFFERENCE = range(3)

@@ -18,6 +18,8 @@ from numba import config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
+
 __all__ = [
     "HALF",
     "LANES",
@@ -35,8 +37,6 @@ __all__ = [
     "versions_into",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # Successors, 32 bits wide where they are read so often that it tells.
 Places = NDArray[np.int64] | NDArray[np.int32]
 

@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack, final
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Floats, Ints
 from chary.mdp import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, UPPER, new_scratch
@@ -41,8 +42,6 @@ __all__ = [
     "policy_values",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # Explorers of open chains are kept in 16 bits an action.
 Shorts = NDArray[np.int16]
 

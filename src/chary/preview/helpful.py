@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats, Ints
 from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner.plan import TabularPlan
@@ -15,8 +15,6 @@ from chary.preview.result import HelpfulPair, percent
 
 __all__ = ["rank_pairs"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # How many pairs are tried, each with a plan of its own, and how much is priced for each: about as many
 # numbers are looked at as there are states, for every proposal.

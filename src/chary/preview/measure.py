@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Bools, Floats, Ints
 from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, new_scratch
@@ -31,9 +32,6 @@ __all__ = [
     "smallest_eta",
 ]
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ONLY, TIED, CHOSEN, BEST = range(4)
 # Quantiles are told at these levels.

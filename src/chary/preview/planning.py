@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.arrays import Bools
 from chary.data import Log
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.planner.plan import TabularPlan
@@ -34,8 +35,6 @@ from chary.shield import RULES
 
 __all__ = ["PREVIEW_RULES", "preview"]
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 # The rules with a budget, from the one that assumes least.
 PREVIEW_RULES = ("strict", "capped", "paper")

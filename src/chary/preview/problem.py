@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from chary.arrays import Bools, Ints
 from chary.data import Log
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp.setting import RewardScale, Setting, as_policy
@@ -16,9 +17,6 @@ from chary.model.knowledge import Knowledge
 
 __all__ = ["ALLOWED", "Problem", "learn_log", "make_prior", "make_problem"]
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ALLOWED = ("all", "seen")
 # Entries of a table over steps and pairs that still fit into memory, several times over.

@@ -11,10 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from chary.arrays import Floats, Ints
 from chary.reference.planner import (
     Confidence,
-    Floats,
-    Ints,
     Solution,
     Tally,
     bernstein_bonus,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Bools, Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import Bounds
 
@@ -46,9 +46,6 @@ __all__ = [
     "visits",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # exp(700) is the last power of e that float64 holds; beyond it the dual optimum is an end point.
 LOG_RANGE = 700.0

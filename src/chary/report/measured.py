@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.results import (
     Band,
     Estimate,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Curves", "Measured", "Place"]
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 # What may be negative; of everything else an interval that reaches below 0 is cut there.

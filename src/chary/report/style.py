@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.charts import Chart, Panel, Series
 from chary.charts.palette import PALETTE
 from chary.report.measured import Measured, Place
@@ -17,7 +17,6 @@ from chary.sweeps.spec import Experiment
 
 __all__ = ["GUIDE", "Lines", "Look", "kind_of", "looks_of", "none_of", "panel_of", "plain", "reined", "slug"]
 
-Floats = NDArray[np.float64]
 
 # What an algorithm looks like in every chart; the second of a role takes the second look. Those that often
 # play alike differ in their dashes, so that the one below shows through.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Floats, Ints
 from chary.audit import violates
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real
 from chary.randomness import generator_for
@@ -59,8 +60,6 @@ __all__ = [
     "write_tables",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TABLES = ("runs", "curves")
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.audit import violates
 from chary.sweeps.folder import StoredRun
 
 __all__ = ["ACTIONS", "CURVE_COLUMNS", "RUN_COLUMNS", "curve_columns", "run_columns"]
 
-Floats = NDArray[np.float64]
 
 # Treatments that a patient can be given.
 ACTIONS = 4

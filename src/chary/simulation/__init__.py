@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from chary.agents import AGENTS
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec
+from chary.arrays import Floats
 from chary.audit import check_value_cap
 from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
@@ -24,7 +25,6 @@ from chary.simulation.run import ChainLog, Run, Steps
 
 __all__ = ["DRIVERS", "Simulation", "simulate"]
 
-Floats = NDArray[np.float64]
 
 DRIVERS = ("compiled", "step")
 

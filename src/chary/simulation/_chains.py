@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare, folded
+from chary.arrays import Floats, Ints
 from chary.model.radii import HOEFFDING, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import UPPER, Scratch
@@ -36,8 +37,6 @@ __all__ = [
     "shield_step",
 ]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 authorise_kernel = bare(authorise)
 

@@ -16,6 +16,7 @@ from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, PlannerMismatch
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import UCBVI_FAMILIES
@@ -38,8 +39,6 @@ from chary.simulation.run import ChainLog
 
 __all__ = ["CompiledRun"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
 # A block of episodes is one call of compiled code, which Ctrl-C cannot interrupt: keep it this short.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare, folded
 from chary.agents._mixtures import Mixture, uniform_pair
+from chary.arrays import Bools, Floats, Ints
 from chary.mdp import FiniteMDP
 from chary.model.counts import learn_kernel
 from chary.model.radii import Radii
@@ -35,9 +35,6 @@ __all__ = [
     "play_episode",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 SHIELD, MIXTURE, BASELINE, RANDOM = range(4)
 

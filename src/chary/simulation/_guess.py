@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare
 from chary.agents._mixtures import FROZEN, Mixture, guess_switch
+from chary.arrays import Floats, Ints
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
@@ -22,9 +22,6 @@ from chary.simulation._chains import Chains, begin_episode, guess_from_into
 from chary.simulation._episode import MIXTURE, SHIELD, Playing, World, first_state, play_episode
 
 __all__ = ["Ahead", "as_guessed", "deviations_into", "guess_into", "new_ahead"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Ahead(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare, inner, jit
+from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
@@ -41,8 +42,6 @@ __all__ = [
     "value_lanes_truly_into",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 COVERAGES = ("played", "everywhere")
 PLAYED, EVERYWHERE = range(2)

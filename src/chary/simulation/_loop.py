@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import jit
 from chary.agents._mixtures import (
@@ -16,6 +15,7 @@ from chary.agents._mixtures import (
     uniform_pair,
     worth_lanes_into,
 )
+from chary.arrays import Floats, Ints
 from chary.model.counts import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
@@ -58,8 +58,6 @@ from chary.simulation._record import Log, first_deviation_kernel, judge_kernel, 
 
 __all__ = ["FULL", "INCREMENTAL", "PLANNERS", "has_room", "most_chain_steps", "play_block", "warm_block"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # A NumPy scalar, since numba compiles a kernel anew for each literal.
 NO: bool = np.bool_(False)  # type: ignore[assignment]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import inner
+from chary.arrays import Floats, Ints
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
@@ -26,8 +26,6 @@ from chary.simulation._judge import Judge, evaluate_truly_into
 
 __all__ = ["QUANTITIES", "Check", "check_plan_into", "check_truth_into", "new_check"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "explorer", "true value")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import jit, kernel_of
+from chary.arrays import Bools, Floats, Ints
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
@@ -31,10 +31,6 @@ __all__ = [
     "keep_steps_kernel",
     "new_log",
 ]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class Log(NamedTuple):

@@ -11,6 +11,7 @@ from chary.agents.fixed import Random
 from chary.agents.neighbours import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
+from chary.arrays import Ints
 from chary.envs.tabular_env import TabularEnv
 from chary.mdp import FiniteMDP
 from chary.planner._backup import Scratch
@@ -23,8 +24,6 @@ from chary.simulation._record import Log, first_deviation_into, judge_into, keep
 from chary.simulation.run import ChainLog
 
 __all__ = ["play_steps"]
-
-Ints = NDArray[np.int64]
 
 
 def play_steps(

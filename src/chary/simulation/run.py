@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import chary
 from chary.agents.protocol import AgentSpec
+from chary.arrays import Bools, Floats, Ints
 from chary.audit import violates
 from chary.errors import InvalidSetting, check_real
 from chary.mdp import RewardScale
@@ -29,9 +30,6 @@ __all__ = [
     "run_files",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.audit import violates
 from chary.deep.learner import State
 from chary.deep.loop import EpisodeLog, begin, blank_log, proceed
@@ -28,7 +29,6 @@ from chary.shield.rule import Rule
 
 __all__ = ["AUDIT_EVERY", "DeepRun", "DeepSimulation"]
 
-Floats = NDArray[np.float64]
 AUDIT_EVERY = 10
 # What held-out episodes are for: how many actions were looked at, and how many of their charges sufficed.
 COVERAGE = ("deviations", "covered")

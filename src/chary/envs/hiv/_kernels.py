@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from chary._compile import jit
+from chary.arrays import Floats
 from chary.envs.hiv._arithmetic import (
     DAYS,
     GROWTH,
@@ -26,8 +24,6 @@ from chary.envs.hiv._arithmetic import (
 )
 
 __all__ = ["first_wrong", "slope_into", "step_into"]
-
-Floats = NDArray[np.float64]
 
 
 @jit

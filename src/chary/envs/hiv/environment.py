@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.envs.hiv.parameters import (
     HORIZON,
     LOG_HIGH,
@@ -24,7 +25,6 @@ from chary.errors import InvalidSetting, OutOfOrder
 
 __all__ = ["HIVEnv"]
 
-Floats = NDArray[np.float64]
 Observation = NDArray[np.float32]
 
 

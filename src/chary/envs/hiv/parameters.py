@@ -9,8 +9,8 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.errors import UnknownName
 
 __all__ = [
@@ -27,8 +27,6 @@ __all__ = [
     "Patient",
     "patient",
 ]
-
-Floats = NDArray[np.float64]
 
 
 def _read() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.arrays import Floats
 from chary.envs.hiv._kernels import first_wrong, step_into
 from chary.envs.hiv.parameters import (
     CONCENTRATIONS,
@@ -27,7 +28,6 @@ from chary.errors import CharyError, InvalidAction, InvalidData
 
 __all__ = ["check_action", "check_states", "observe", "seen_of", "step", "step_many"]
 
-Floats = NDArray[np.float64]
 N_ACTIONS, N_CONCENTRATIONS = len(EFFICACIES), len(CONCENTRATIONS)
 
 

@@ -8,8 +8,8 @@ episodes; what decides are means and paired differences over seeds.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.report.claims import (
     CUCBVI,
     UCBVI,
@@ -27,7 +27,6 @@ from chary.results import Estimate
 
 __all__ = ["hiv_claims"]
 
-Floats = NDArray[np.float64]
 
 # Comparable returns: not more than this share below.
 COMPARABLE = 0.05

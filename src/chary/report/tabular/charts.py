@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary.charts import Chart, Panel, Series
 from chary.charts.palette import PALETTE
@@ -19,7 +18,6 @@ from chary.sweeps.spec import MAIN, Conditions, Experiment
 
 __all__ = ["charts_of"]
 
-Floats = NDArray[np.float64]
 
 PARTS = {
     "chain_exhausted": ("budget exhausted (N_m¹)", PALETTE["vermillion"]),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.assumptions import HOLDS
 from chary.report.claims import (
     NOTHING,
@@ -29,7 +29,6 @@ from chary.results import Estimate
 
 __all__ = ["chain_claims"]
 
-Floats = NDArray[np.float64]
 
 # Chains have become short if those born in the last fifth take at most half as long, or two episodes.
 FIFTH, SHORTER, SHORT = 0.2, 0.5, 2.0

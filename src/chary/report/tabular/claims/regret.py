@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.arrays import Floats
 from chary.report.claims import (
     NAIVE,
     NOTHING,
@@ -30,7 +30,6 @@ from chary.results import Estimate
 
 __all__ = ["chains_off", "early_regret", "long_run_regret", "rate_claims"]
 
-Floats = NDArray[np.float64]
 
 # How much larger than UCBVI's an exponent of N may be and still count as a similar rate.
 SIMILAR_EXPONENT = 0.15
