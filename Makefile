@@ -9,14 +9,17 @@ SITE := build/site
 DOCS_STAMP := $(VENV)/.installed-docs
 PEERS_STAMP := $(VENV)/.installed-peers
 
-.PHONY: demo test test-full lint types kernels wheel-test docs notebook peers format clean
+.PHONY: demo test suite test-full lint types kernels wheel-test docs notebook peers format clean
 
 demo: $(STAMP)
 	$(BIN)/chary demo --out $(OUT) --overwrite
 
-test: $(STAMP) lint types kernels
-	$(BIN)/python -m pytest -n auto --doctest-modules src tests -m 'not slow' --quiet
+test: lint types suite
 	$(MAKE) wheel-test
+
+# The tests without lint, types and the wheel.
+suite: $(STAMP) kernels
+	$(BIN)/python -m pytest -n auto --doctest-modules src tests -m 'not slow' --quiet
 
 test-full: $(STAMP) lint types kernels
 	CHARY_TESTS=full $(BIN)/python -m pytest -n auto --doctest-modules src tests
@@ -30,14 +33,14 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# Two test workers that start with an empty cache would both compile everything: compile once before them.
+# Test workers that start with an empty cache would each compile everything: compile once before they start.
 kernels: $(STAMP)
 	for agent in chary stepmix random; do \
 	  $(BIN)/chary run riverswim --agent $$agent --driver step --episodes 2 --warmup 2 --json >/dev/null || exit 1; \
 	done
 	$(BIN)/chary run riverswim --episodes 2 --warmup 2 --json >/dev/null
 
-# The package as users get it: built, installed by itself, imported from outside the checkout.
+# The package as users receive it: built, installed alone, imported from outside the checkout.
 wheel-test: $(STAMP)
 	rm -rf $(WHEEL) $(SITE)
 	$(BIN)/python -m build --wheel --outdir $(WHEEL) . >/dev/null
@@ -45,18 +48,18 @@ wheel-test: $(STAMP)
 	cp scripts/smoke_wheel.py build/
 	cd build && PYTHONPATH=$(CURDIR)/$(SITE) $(CURDIR)/$(BIN)/python smoke_wheel.py $(CURDIR)/$(SITE)
 
-# The site, in build/docs. Any warning is an error (not with --quiet, which hides them from --strict too); the
-# variable silences an announcement of the theme's makers.
+# The site, in build/docs. Every warning is an error (except with --quiet, which hides warnings from --strict too).
+# The variable switches off an announcement that the theme prints as a warning.
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest --quiet tests/contracts/test_site.py tests/contracts/test_notebook.py
 
-# Run the notebook anew and keep what it shows.
+# Run the notebook and store its new outputs.
 notebook: $(DOCS_STAMP)
 	$(BIN)/python scripts/execute_notebook.py notebooks/first-steps.ipynb
 
-# Stable-Baselines3 and d3rlpy, for the adapters and the example that use them and as second opinions about the deep
-# learner; without them their tests are skipped. Later versions of d3rlpy pin an old Gymnasium.
+# Stable-Baselines3 and d3rlpy: for the adapters, for the example that uses them, and for the tests that compare the
+# deep learner with them. Without them those tests are skipped. Later versions of d3rlpy pin an old Gymnasium.
 peers: $(PEERS_STAMP)
 
 format: $(STAMP)
@@ -78,7 +81,7 @@ $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $(DOCS_STAMP)
 
-# The CPU build of PyTorch first: by itself pip would take gigabytes of CUDA with it.
+# PyTorch first: where pip knows an index of CPU builds, this picks the CPU build and not gigabytes of CUDA.
 $(PEERS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sb3]'
