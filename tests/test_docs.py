@@ -1,7 +1,10 @@
-"""Documentation is part of the product: its examples run, and no public name is missing from it."""
+"""Documentation: its examples run, what it mentions exists, and it contains every public name."""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -11,6 +14,11 @@ import chary
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [
+    *PAGES,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "RELEASING.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+]
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -58,3 +66,101 @@ def test_every_key_of_the_summary_is_documented() -> None:
 def test_links_and_pictures_exist(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?://)([^)#]+)\)", page.read_text(encoding="utf-8"))
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def mentioned_files(text: str) -> set[str]:
+    """Return every path in the text that ends in the name of a module, an experiment or a script."""
+    return set(re.findall(r"(?<![\w/.*-])((?:[\w.-]+/)*\w+\.(?:py|toml))\b", text))
+
+
+def exists(file: str) -> bool:
+    """Whether a path is a file of the repository, given from its root or by its last parts."""
+    places = (ROOT / name for name in ("src", "tests", "examples"))
+    return (ROOT / file).is_file() or any(any(place.rglob(file)) for place in places)
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_files_that_a_page_mentions_exist(page: Path) -> None:
+    placeholders = {"mine.toml", "src/chary/presets/NAME.toml", "file.py"}
+    text = page.read_text(encoding="utf-8")
+    assert not sorted(file for file in mentioned_files(text) - placeholders if not exists(file))
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module of chary, or something found in one by attribute."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        module = ".".join(parts[:end])
+        try:
+            found = importlib.util.find_spec(module) is not None
+        except ModuleNotFoundError:
+            found = False
+        if found:
+            value = importlib.import_module(module)
+            try:
+                for part in parts[end:]:
+                    value = getattr(value, part)
+            except AttributeError:
+                return False
+            return True
+    return False
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_dotted_names_that_a_page_mentions_exist(page: Path) -> None:
+    names = set(re.findall(r"(?<![\w./-])chary(?:\.[A-Za-z_]\w*)+", page.read_text(encoding="utf-8")))
+    assert not sorted(name for name in names if not resolves(name))
+
+
+PAPER_MAP = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+
+
+def test_every_function_of_the_paper_map_exists() -> None:
+    _, _, table = PAPER_MAP.partition("| equation or place |")
+    names = set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", table))
+    assert len(names) > 20
+    assert not sorted(name for name in names if not resolves(f"chary.{name}"))
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def defined_in(file: Path) -> set[str]:
+    """Return the functions, classes, methods (`Class.method`) and constants that a module defines."""
+    names: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            inside = node.body if isinstance(node, ast.ClassDef) else []
+            names |= {f"{node.name}.{each.name}" for each in inside if isinstance(each, ast.FunctionDef)}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {each.id for each in targets if isinstance(each, ast.Name)}
+    return names
+
+
+def test_places_named_by_the_architecture_page_exist() -> None:
+    places = set(re.findall(r"`([\w/]+\.py):([\w.]+)`", ARCHITECTURE)) - {("file.py", "name")}
+    assert len(places) > 15
+    source = ROOT / "src" / "chary"
+    assert not sorted(
+        (file, name)
+        for file, name in places
+        if not (source / file).is_file() or name not in defined_in(source / file)
+    )
+
+
+def test_the_architecture_page_lists_every_package() -> None:
+    page = ARCHITECTURE
+    packages = {file.parent.name for file in (ROOT / "src" / "chary").glob("*/__init__.py")}
+    assert not sorted(name for name in packages if f"{name}/" not in page)
+
+
+def test_workflows_and_ci_call_targets_of_the_makefile() -> None:
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    called = set(re.findall(r"\bmake ([\w-]+)(?= PYTHON=|\n)", workflow))
+    assert called == {"lint", "types", "peers", "suite", "docs", "wheel-test"}
+    assert called | {"test"} <= targets
