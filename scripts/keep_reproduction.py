@@ -210,7 +210,7 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
     told = json.loads((report / "claims.json").read_text())
-    claims, deep = told["claims"], experiment.family.deep
+    claims, deep = told["claims"], experiment.family.name == "hiv"
     commits = ", ".join(f"`{commit[:9]}` ({n} runs)" for commit, n in provenance["commits"].items())
     counts = ", ".join(f"{number} {state}" for state, number in provenance["runs"].items())
     where_from = where.as_posix()

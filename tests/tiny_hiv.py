@@ -10,7 +10,8 @@ import numpy as np
 import chary
 from chary.storage.files import as_json, npz_bytes
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.spec import Experiment, RunSpec
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import Experiment
 from chary.sweeps.toml import parse_experiment
 
 __all__ = ["OTHERS", "TINY", "invented", "invented_arrays", "invented_files", "tiny_experiment"]

@@ -11,7 +11,8 @@ import chary
 from chary.simulation.run import Run, run_arrays
 from chary.storage.files import as_json, npz_bytes
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.spec import Algorithm, Conditions, Experiment, Study, Variant
+from chary.sweeps.spec import Experiment, Study, Variant
+from chary.sweeps.tabular import Algorithm, Conditions, problem_and_agent
 
 __all__ = ["EPISODES", "ETAS", "play", "tiny_experiment"]
 
@@ -83,7 +84,7 @@ def play(
     for spec in (each.spec for each in plan[: len(plan) - leave_out]):
         if spec.id in runs:
             continue
-        mdp, agent = spec.make()
+        mdp, agent = problem_and_agent(spec)
         run = chary.simulate(mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed)
         told = {key: value for key, value in run.summary().items() if key not in ("seconds", "version")}
         provenance = {

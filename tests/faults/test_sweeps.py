@@ -19,8 +19,9 @@ from chary.simulation import Simulation
 from chary.storage.sealed import pack
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.spec import RunSpec
+from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.sweep import SweepResult, sweep
+from chary.sweeps.tabular import problem_and_agent
 
 WORKER = "tests.faults.failing_worker"
 
@@ -351,7 +352,7 @@ def test_a_result_that_is_not_named_after_its_spec_is_found_out(undisturbed: Pat
 
 def half_a_state(spec: RunSpec) -> bytes:
     """A checkpoint that is sealed as it should be, and lacks what is taken over last."""
-    mdp, agent = spec.make()
+    mdp, agent = problem_and_agent(spec)
     simulation = Simulation(mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed)
     simulation.start()
     simulation.advance()

@@ -10,7 +10,9 @@ from tests.sweeps import SMALL, small_experiment
 
 from chary.agents import AGENTS
 from chary.errors import CharyError, InvalidSetting, UnknownName
-from chary.sweeps.spec import Conditions, Experiment, RunSpec
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import Experiment
+from chary.sweeps.tabular import Conditions
 from chary.sweeps.toml import PRESETS, parse_experiment, preset_experiment, read_experiment
 
 

@@ -28,7 +28,9 @@ from chary.results import load_tables
 from chary.results.hiv import ACTIONS
 from chary.storage.files import npz_bytes
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.spec import DeepConditions, Experiment, RunSpec
+from chary.sweeps.hiv import HIVConditions
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import Experiment
 
 KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
 
@@ -111,7 +113,7 @@ def test_another_patient_is_not_compared_with_the_paper(tmp_path: Path) -> None:
     experiment = made(1, patient="base")
     invented(SweepFolder(tmp_path), experiment)
     conditions = experiment.conditions
-    assert isinstance(conditions, DeepConditions)
+    assert isinstance(conditions, HIVConditions)
     told = reading(conditions, Measured(load_tables(tmp_path)), [])
     assert "treats patient base at 0.99: its numbers cannot be compared with the paper's" in told[0]
 
@@ -239,7 +241,7 @@ def test_the_reading_gives_reasons_from_the_numbers(tmp_path: Path) -> None:
 
     measured = measured_of(tmp_path, change)
     conditions = made().conditions
-    assert isinstance(conditions, DeepConditions)
+    assert isinstance(conditions, HIVConditions)
     told = " ".join(reading(conditions, measured, hiv_claims(measured)))
     assert "Deep Q-learning itself reaches 7.64 million here and 3.82 million in the paper" in told
     assert "leaves its baseline in 4 % of the steps and books 30 % of its budget" in told

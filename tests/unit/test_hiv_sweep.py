@@ -24,8 +24,10 @@ from chary.storage.sealed import pack
 from chary.sweeps.engines.gpu import DeviceEngine
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import RESULT_FILES, SweepFolder
+from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.perform import perform
-from chary.sweeps.spec import DeepConditions, Experiment, RunSpec, family_of
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import Experiment, family_of
 from chary.sweeps.sweep import SweepResult, sweep
 from chary.sweeps.toml import parse_experiment, preset_experiment
 
@@ -33,7 +35,7 @@ from chary.sweeps.toml import parse_experiment, preset_experiment
 def test_the_preset_is_as_large_as_the_paper() -> None:
     experiment = preset_experiment("hiv")
     conditions = experiment.conditions
-    assert isinstance(conditions, DeepConditions)
+    assert isinstance(conditions, HIVConditions)
     assert (conditions.patient, conditions.discount) == (5, 0.99)
     # 10,000 random transitions are 50 episodes of 200 steps.
     assert (conditions.episodes, 200 * conditions.warmup) == (1000, 10_000)
@@ -58,7 +60,7 @@ def test_an_agent_without_a_budget_is_run_once_and_a_spec_says_every_option() ->
     own = {each.name for each in fields(DeepOptions)}
     for each in planned:
         assert set(each.spec.options) == own | {"patient", "audit_every"}
-        each.spec.check()
+        family_of("hiv").check(each.spec)
         assert RunSpec.from_json(each.spec.canonical) == each.spec
     assert planned[1].spec.options["eta"] == 40.0
     assert planned[1].spec.options["width"] == 8
@@ -153,7 +155,7 @@ def test_algorithms_of_another_family_are_refused() -> None:
 
 def test_only_a_patient_can_be_changed_for_another() -> None:
     changed = tiny_experiment(patient="base").conditions
-    assert isinstance(changed, DeepConditions)
+    assert isinstance(changed, HIVConditions)
     assert changed.patient == "base"
     with pytest.raises(UnknownName, match="'patient' must be 'base' or"):
         tiny_experiment(patient="7")

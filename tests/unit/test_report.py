@@ -38,7 +38,8 @@ from chary.report.tabular.claims import (
 from chary.results import Estimate, Tables, load_tables
 from chary.storage.files import DRAFT, write_file
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.spec import Algorithm, Study, Variant
+from chary.sweeps.spec import Study, Variant
+from chary.sweeps.tabular import Algorithm
 from chary.sweeps.toml import parse_experiment
 
 KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"

@@ -231,12 +231,13 @@ def _engine(
     device: str,
     asked: Experiment,
 ) -> Engine:
-    from chary.sweeps.engines.local import DEVICES, ENGINES, LocalEngine
+    from chary.sweeps.engines.local import ENGINES, LocalEngine
+    from chary.sweeps.family import DEVICES
     from chary.sweeps.perform import CHECKPOINT_SECONDS
 
     check_choice("engine", name, ENGINES)
     check_choice("device", device, DEVICES)
-    if device != DEVICES[0] and not asked.family.deep:
+    if device not in asked.family.devices:
         raise InvalidSetting(
             f"'device' must be {DEVICES[0]!r} with problem {asked.conditions.problem!r}, got {device!r}."
         )
@@ -296,8 +297,7 @@ def _run(
     from chary.sweeps.sweep import sweep
 
     labels = _labels(experiment)
-    if experiment.family.deep:
-        _require("the deep learner", "deep", ("jax", "optax"))
+    experiment.family.check_installed()
     if report:
         _require("a report", "report", ("polars", "plotly", "matplotlib"), ", or pass --no-report")
     with SweepBars(len(labels), labels) as bars:

@@ -71,7 +71,7 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
     earlier = _check_target(target)
     tables = load_tables(where)
     measured = Measured(tables)
-    parts = (_deep_parts if experiment.family.deep else _tabular_parts)(experiment, measured)
+    parts = {"tabular": _tabular_parts, "hiv": _deep_parts}[experiment.family.name](experiment, measured)
     page = Page(
         experiment=experiment,
         command=str(folder.description().get("command", "")),
@@ -120,10 +120,10 @@ def _tabular_parts(experiment: Experiment, measured: Measured) -> _Parts:
     from chary.report.tabular.charts import charts_of
     from chary.report.tabular.claims import Facts, answer_claims
     from chary.report.tabular.tables import difference_rows, summary_rows
-    from chary.sweeps.spec import Conditions
+    from chary.sweeps.tabular import Conditions, problem_and_agent
 
     assert isinstance(experiment.conditions, Conditions)
-    mdp = experiment.plan()[0].spec.make()[0]
+    mdp = problem_and_agent(experiment.plan()[0].spec)[0]
     assumptions = _assumptions(mdp, experiment)
     facts = Facts(
         horizon=mdp.horizon,
@@ -145,9 +145,9 @@ def _deep_parts(experiment: Experiment, measured: Measured) -> _Parts:
     from chary.report.hiv.claims import hiv_claims
     from chary.report.hiv.page import DEEP_SECTIONS, reading
     from chary.report.hiv.tables import difference_rows, summary_rows, table_1_rows
-    from chary.sweeps.spec import DeepConditions
+    from chary.sweeps.hiv import HIVConditions
 
-    assert isinstance(experiment.conditions, DeepConditions)
+    assert isinstance(experiment.conditions, HIVConditions)
     claims = hiv_claims(measured)
     tables = {
         "summary": summary_rows(measured),

@@ -20,7 +20,8 @@ from chary.report.tabular.claims import FEWEST_SEEDS, VERDICTS, Claim, count_ver
 from chary.report.tabular.tables import Table, difference_table, key_table, summary_table
 from chary.statistics import binomial_report
 from chary.sweeps.folder import RunState
-from chary.sweeps.spec import MAIN, Conditions, Experiment
+from chary.sweeps.spec import MAIN, Experiment
+from chary.sweeps.tabular import Conditions
 
 __all__ = [
     "PAGE_LIMIT",

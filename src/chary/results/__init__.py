@@ -32,8 +32,9 @@ from chary.statistics import (
     violation_rate,
 )
 from chary.storage.files import as_path, write_file
+from chary.sweeps.family import AnyAlgorithm, AnyConditions
 from chary.sweeps.folder import StoredRun, SweepFolder
-from chary.sweeps.spec import MAIN, AnyAlgorithm, AnyConditions, Experiment, Planned
+from chary.sweeps.spec import MAIN, Experiment, Planned
 
 if TYPE_CHECKING:
     import polars as pl
@@ -121,7 +122,7 @@ def load_tables(where: str | Path) -> Tables:
             places.setdefault(place.planned.spec.id, []).append(place)
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
-    kind = _DEEP if experiment.family.deep else _TABULAR
+    kind = {"tabular": _TABULAR, "hiv": _DEEP}[experiment.family.name]
     for run, here in places.items():
         stored = folder.read(run)
         judged = {

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from chary.errors import InvalidData, InvalidSetting, Unwritable
 from chary.storage.files import DRAFT, as_json, npz_arrays, write_file
-from chary.sweeps.spec import Experiment, RunSpec
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import Experiment
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,11 +1,12 @@
-"""Runs of the deep learner: what they have in common, who plays, and what plays them.
+"""The HIV problem as a family: conditions, algorithms, and the way a run of the deep learner is played.
 
 JAX is imported when a run is made, and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -19,27 +20,14 @@ from chary.errors import (
     check_real,
     check_seed,
 )
-from chary.sweeps._checks import (
-    ROLES,
-    WITHOUT_BUDGET,
-    check_etas,
-    check_label,
-    names_of,
-    without_defaults,
-)
+from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
+from chary.sweeps.run_spec import RunSpec
 
-__all__ = [
-    "DEEP_PROBLEMS",
-    "DeepAlgorithm",
-    "DeepConditions",
-    "deep_options",
-    "deep_simulation",
-    "one_patient",
-]
+__all__ = ["HIV", "HIVAlgorithm", "HIVConditions", "learner_options", "one_patient"]
 
-DEEP_PROBLEMS = ("hiv",)
+PROBLEMS = ("hiv",)
 
-# What a run's options have beside those of DeepOptions.
+# Options of a run in addition to those of DeepOptions.
 OWN_OPTIONS = ("patient", "audit_every")
 # Options of the learner that conditions and budgets decide, and no table of options.
 DECIDED = ("agent", "episodes", "discount", "eta", "warm_up")
@@ -48,8 +36,8 @@ FLOATS = tuple(each.name for each in fields(DeepOptions) if each.type in ("float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepConditions:
-    """What runs of the deep learner that are compared with each other have in common.
+class HIVConditions(AnyConditions):
+    """The conditions that compared runs of the deep learner share.
 
     Args:
         problem: `hiv`.
@@ -76,13 +64,9 @@ class DeepConditions:
     learner: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_choice("problem", self.problem, DEEP_PROBLEMS)
+        check_choice("problem", self.problem, PROBLEMS)
         object.__setattr__(self, "patient", one_patient(self.patient))
-        check_integer("episodes", self.episodes, minimum=1)
-        check_integer("warmup", self.warmup, minimum=0)
-        check_integer("seeds", self.seeds, minimum=1)
-        check_integer("first_seed", self.first_seed, minimum=0)
-        check_etas(self.etas)
+        self.check_shared()
         # 40 and 40.0 are one budget: they must not name two runs.
         object.__setattr__(self, "etas", tuple(float(eta) for eta in self.etas))
         check_real("discount", self.discount, low=0.0, high=1.0)
@@ -96,8 +80,8 @@ class DeepConditions:
         for option in self.learner:
             check_choice("an option of 'learner'", option, LEARNER)
 
-    def changed(self, changes: Mapping[str, Any]) -> DeepConditions:
-        """Return them with some changed; options of the learner that are not named stay."""
+    def changed(self, changes: Mapping[str, Any]) -> HIVConditions:
+        """Return these conditions with some changed; options of the learner that are not named stay."""
         given = dict(changes)
         if isinstance(given.get("learner"), Mapping):
             given["learner"] = {**self.learner, **given["learner"]}
@@ -109,48 +93,25 @@ class DeepConditions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepAlgorithm:
-    """One line of the figures: a deep agent with options of its own.
-
-    Args:
-        label: What figures and tables call it.
-        agent: One of `chary.deep.AGENTS`.
-        role: What it stands for when the paper's claims are answered, or nothing.
-        step_bound_share: With rule capped: the step bound as a share of the budget, in (0, 1].
-        options: Options of `chary.deep.DeepOptions` beyond those that all runs share.
-    """
-
-    label: str
-    agent: str
-    role: str = ""
-    step_bound_share: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_label(self.label)
-        check_choice("agent", self.agent, AGENTS)
-        check_choice("role", self.role, ROLES)
-        if self.step_bound_share is not None:
-            check_real("step_bound_share", self.step_bound_share, low=0.0, high=1.0, open_low=True)
-        for option in self.options:
-            check_choice(f"option of {self.agent}", option, LEARNER)
+class HIVAlgorithm(AnyAlgorithm):
+    """One line of the figures: a deep agent with options of its own, see `AnyAlgorithm`."""
 
     @staticmethod
     def agents() -> tuple[str, ...]:
-        """Return the agents that can play."""
+        """Return the agents of `chary.deep`."""
         return AGENTS
+
+    @staticmethod
+    def budgeted_agents() -> tuple[str, ...]:
+        """Return the agents that keep a budget, unless their rule keeps none."""
+        return ("chary",)
 
     @staticmethod
     def options_of(agent: str) -> tuple[str, ...]:
         """Return the options that an agent may be given."""
         return LEARNER
 
-    @property
-    def budgeted(self) -> bool:
-        """Whether it keeps a budget, so that it is run once for each."""
-        return self.agent == "chary" and self.options.get("rule") not in WITHOUT_BUDGET
-
-    def resolved(self, conditions: DeepConditions, eta: float | None) -> dict[str, Any]:
+    def resolved(self, conditions: HIVConditions, eta: float | None) -> dict[str, Any]:
         """Return all options of the learner at one budget, and how it is judged.
 
         Raises:
@@ -166,8 +127,7 @@ class DeepAlgorithm:
         }
         if eta is not None:
             options["eta"] = eta
-        if self.step_bound_share is not None and eta is not None:
-            options["step_bound"] = self.step_bound_share * eta
+        options = self.with_step_bound(options, eta)
         # 1 and 1.0 are one number: they must not name two runs.
         for name in FLOATS:
             if isinstance(options.get(name), int) and not isinstance(options[name], bool):
@@ -178,10 +138,6 @@ class DeepAlgorithm:
             "patient": conditions.patient,
             "audit_every": conditions.audit_every,
         }
-
-    def to_table(self) -> dict[str, Any]:
-        """Return it as a TOML table."""
-        return without_defaults(self, {"options"}) | dict(self.options)
 
 
 def one_patient(name: object) -> str | int:
@@ -204,45 +160,83 @@ def one_patient(name: object) -> str | int:
     return known
 
 
-def deep_options(options: Mapping[str, Any], *, agent: str, episodes: int, warmup: int) -> DeepOptions:
+def learner_options(spec: RunSpec) -> DeepOptions:
     """Return the learner that a run's options describe.
 
     Raises:
-        CharyError: if something is missing, out of range or not what the run says elsewhere.
+        CharyError: if something is missing, out of range or contradicts the run's other fields.
     """
-    known = (*names_of(DeepOptions), *OWN_OPTIONS)
+    options, known = spec.options, (*names_of(DeepOptions), *OWN_OPTIONS)
     for name in options:
         check_choice("option of a deep run", name, known)
     missing = [name for name in known if name not in options]
     if missing:
         raise InvalidSetting(f"{missing[0]!r} must be among the options of a deep run, got none.")
     learner = DeepOptions(**{name: options[name] for name in names_of(DeepOptions)})
-    told = {"agent": agent, "episodes": episodes, "warm_up": warmup}
-    for name, value in told.items():
+    stated = {"agent": spec.agent, "episodes": spec.episodes, "warm_up": spec.warmup}
+    for name, value in stated.items():
         if getattr(learner, name) != value:
             raise InvalidSetting(
-                f"{name!r} among the options of a deep run must be {value!r} as the run says, "
+                f"{name!r} among the options of a deep run must be {value!r} as in the run's spec, "
                 f"got {getattr(learner, name)!r}."
             )
     if learner.action >= len(EFFICACIES):
         raise InvalidSetting(f"'action' must be at most {len(EFFICACIES) - 1}, got {learner.action!r}.")
     one_patient(options["patient"])
     check_integer("audit_every", options["audit_every"], minimum=1)
+    check_seed(spec.seed)
     return learner
 
 
-def deep_simulation(spec: Any) -> Any:
-    """Return what plays the run that a RunSpec describes.
+def _check(spec: RunSpec) -> None:
+    learner_options(spec)
 
-    Raises:
-        InvalidSetting: if JAX is not installed, or something is out of range.
-    """
+
+def _simulation(spec: RunSpec) -> Any:
     from chary.deep.simulation import DeepSimulation
 
-    learner = deep_options(spec.options, agent=spec.agent, episodes=spec.episodes, warmup=spec.warmup)
     return DeepSimulation(
-        learner,
+        learner_options(spec),
         patient=spec.options["patient"],
         audit_every=spec.options["audit_every"],
-        seed=check_seed(spec.seed),
+        seed=spec.seed,
     )
+
+
+def _arrays(run: Any) -> dict[str, Any]:
+    arrays: dict[str, Any] = run.arrays()
+    return arrays
+
+
+def _compiled(spec: RunSpec) -> str:
+    """Return all that compiled functions depend on: seeds and budgets are their arguments."""
+    kept = {name: value for name, value in spec.options.items() if name not in ("eta", "step_bound")}
+    return json.dumps([spec.problem, kept], sort_keys=True)
+
+
+def _lanes(simulations: Sequence[Any]) -> Any:
+    from chary.deep.simulation.lanes import DeepLanes
+
+    return DeepLanes(simulations)
+
+
+HIV = Family(
+    name="hiv",
+    problems=PROBLEMS,
+    conditions=HIVConditions,
+    algorithm=HIVAlgorithm,
+    check=_check,
+    simulation=_simulation,
+    arrays=_arrays,
+    compiled=_compiled,
+    # What JAX compiles stays in the process.
+    compiles_to_disk=False,
+    lanes=_lanes,
+    packages=("numpy", "numba", "llvmlite", "jax", "jaxlib", "optax"),
+    container="safetensors",
+    learner="the deep learner",
+    extra="deep",
+    extra_packages=("jax", "optax"),
+    results="chary.results.hiv",
+    report="chary.report.hiv",
+)

@@ -20,7 +20,8 @@ from chary.errors import InvalidData
 from chary.storage.files import as_json, npz_bytes
 from chary.storage.sealed import pack, unpack
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.spec import RunSpec, family_of
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import family_of
 
 __all__ = ["CHECKPOINT_SECONDS", "checkpoint_of", "perform", "restored", "result_files"]
 

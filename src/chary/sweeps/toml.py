@@ -10,19 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from chary.errors import InvalidSetting, check_choice
-from chary.presets import NAMES
-from chary.sweeps.hiv import DEEP_PROBLEMS
-from chary.sweeps.spec import (
-    AnyAlgorithm,
-    Experiment,
-    Family,
-    Quick,
-    Study,
-    Variant,
-    family_of,
-    names_of,
-    tupled,
-)
+from chary.sweeps.family import AnyAlgorithm, Family, names_of, tupled
+from chary.sweeps.spec import FAMILIES, Experiment, Quick, Study, Variant, family_of
 
 __all__ = ["PRESETS", "parse_experiment", "preset_experiment", "read_experiment"]
 
@@ -80,7 +69,8 @@ def parse_experiment(text: str) -> Experiment:
         raise InvalidSetting(f"an experiment must be TOML: {problem}.") from problem
     own = ("name", "title", "algorithms", "studies", "quick")
     if "problem" in table:
-        check_choice("problem", table["problem"], (*NAMES, *DEEP_PROBLEMS))
+        problems = [problem for family in FAMILIES for problem in family.problems]
+        check_choice("problem", table["problem"], problems)
     family = family_of(table.get("problem"))
     for key in table:
         check_choice("an experiment's key", key, (*own, *names_of(family.conditions)))

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from chary.errors import Unwritable
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import perform
-from chary.sweeps.spec import RunSpec
+from chary.sweeps.run_spec import RunSpec
 
 __all__ = ["main"]
 

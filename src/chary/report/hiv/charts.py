@@ -14,7 +14,8 @@ from chary.report.style import Lines, looks_of, panel_of, plain, reined, slug
 from chary.report.tabular.claims import say, say_rate
 from chary.results import Estimate
 from chary.results.hiv import ACTIONS
-from chary.sweeps.spec import MAIN, DeepConditions, Experiment
+from chary.sweeps.hiv import HIVConditions
+from chary.sweeps.spec import MAIN, Experiment
 
 __all__ = ["TREATMENTS", "deep_charts"]
 
@@ -39,7 +40,7 @@ UNREINED = ("table-1", "actions", "coverage", "runtime")
 
 def deep_charts(experiment: Experiment, measured: Measured) -> list[Chart]:
     """Return all charts that the sweep has data for, in the order of the report."""
-    assert isinstance(experiment.conditions, DeepConditions)
+    assert isinstance(experiment.conditions, HIVConditions)
     maker = _Maker(Lines(measured, looks_of(experiment)), experiment.conditions)
     charts = [
         maker.returns(),
@@ -64,7 +65,7 @@ def deep_charts(experiment: Experiment, measured: Measured) -> list[Chart]:
 class _Maker:
     """The charts of one sweep."""
 
-    def __init__(self, lines: Lines, conditions: DeepConditions) -> None:
+    def __init__(self, lines: Lines, conditions: HIVConditions) -> None:
         self.lines, self.measured, self.conditions = lines, lines.measured, conditions
 
     @property

@@ -34,7 +34,8 @@ from chary.report.page import (
 from chary.report.style import looks_of
 from chary.report.tabular.claims import NOT_COMPARABLE, NOT_REPRODUCED, REPRODUCED, Claim, count_verdicts
 from chary.results import Estimate
-from chary.sweeps.spec import MAIN, DeepConditions
+from chary.sweeps.hiv import HIVConditions
+from chary.sweeps.spec import MAIN
 
 __all__ = ["DEEP_SECTIONS", "reading"]
 
@@ -44,7 +45,7 @@ MATCHED = (5, 0.99)
 APART, COVERED = 0.05, 0.95
 
 
-def reading(conditions: DeepConditions, measured: Measured, claims: Sequence[Claim]) -> list[str]:
+def reading(conditions: HIVConditions, measured: Measured, claims: Sequence[Claim]) -> list[str]:
     """Return what matches the paper, what does not and why, a sentence or two each."""
     told = [
         "The paper names neither its patient nor its discount nor the unit of its budgets. Patient "
@@ -127,7 +128,7 @@ def _percent_range(shares: Sequence[float]) -> str:
 
 def _summary(page: Page) -> str:
     conditions, measured = page.experiment.conditions, page.measured
-    assert isinstance(conditions, DeepConditions)
+    assert isinstance(conditions, HIVConditions)
     done = sum(state.state == "done" for state in page.states)
     seeds = ranged(conditions.first_seed, conditions.first_seed + conditions.seeds - 1)
     etas = ", ".join(f"{eta:g}" for eta in conditions.etas)

@@ -14,7 +14,8 @@ from chary.report.style import Lines, kind_of, looks_of, none_of, panel_of, plai
 from chary.report.tabular.claims import say, say_rate
 from chary.results import ratio_band
 from chary.statistics import clopper_pearson
-from chary.sweeps.spec import MAIN, Conditions, Experiment
+from chary.sweeps.spec import MAIN, Experiment
+from chary.sweeps.tabular import Conditions
 
 __all__ = ["charts_of"]
 

@@ -10,7 +10,8 @@ from chary.errors import InvalidSetting
 from chary.sweeps.engines.local import Failure, Watcher
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import checkpoint_of, restored, result_files
-from chary.sweeps.spec import RunSpec, family_of
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import family_of
 
 __all__ = ["DeviceEngine"]
 
@@ -80,8 +81,8 @@ class DeviceEngine:
         return failures
 
     def _together(self, lanes: Sequence[_Lane], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
-        from chary.deep.simulation.lanes import DeepLanes
-
+        make_lanes = family_of(lanes[0].spec.problem).lanes
+        assert make_lanes is not None
         began, busy = time.perf_counter(), time.process_time()
 
         def spent(lane: _Lane) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class DeviceEngine:
         for number, lane in enumerate(lanes):
             folder.note_running(lane.spec.id, lane.simulation.done)
             watcher.progress(number, lane.spec.id, lane.simulation.done, lane.spec.episodes)
-        batch = DeepLanes([lane.simulation for lane in lanes])
+        batch = make_lanes([lane.simulation for lane in lanes])
         if batch.done == 0:
             batch.start()
         saved = time.perf_counter()

@@ -17,13 +17,12 @@ from typing import IO, NamedTuple, Protocol, cast, final
 from chary.errors import Unwritable
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import CHECKPOINT_SECONDS
-from chary.sweeps.spec import RunSpec, family_of
+from chary.sweeps.run_spec import RunSpec
+from chary.sweeps.spec import family_of
 
-__all__ = ["DEVICES", "ENGINES", "Engine", "Failure", "LocalEngine", "Watcher", "one_core"]
+__all__ = ["ENGINES", "Engine", "Failure", "LocalEngine", "Watcher", "one_core"]
 
 ENGINES = ("local", "ray")
-# What the deep learner computes on.
-DEVICES = ("cpu", "gpu")
 
 # A run that raises is tried again once. One whose worker vanishes is hardly to blame: it is tried again
 # more often.
@@ -209,8 +208,7 @@ class _Sweep:
     def __init__(self, pending: deque[RunSpec], folder: SweepFolder, watcher: Watcher) -> None:
         self.pending = pending
         self.failures: list[Failure] = []
-        # What JAX compiles is kept in the process: there is nothing to wait for.
-        self.compiled = all(family_of(spec.problem).deep for spec in pending)
+        self.compiled = not any(family_of(spec.problem).compiles_to_disk for spec in pending)
         self._folder, self._watcher = folder, watcher
         self._tries: dict[str, int] = {}
         self._losses: dict[str, int] = {}

@@ -13,7 +13,7 @@ from chary.errors import InvalidSetting, Unwritable
 from chary.sweeps.engines.local import MOST_LOSSES, MOST_TRIES, Failure, Watcher, one_core
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import CHECKPOINT_SECONDS, perform
-from chary.sweeps.spec import RunSpec
+from chary.sweeps.run_spec import RunSpec
 
 __all__ = ["RayEngine"]
 

@@ -1,0 +1,262 @@
+"""A family of problems as a value: how its runs are described, played, tabulated and reported.
+
+There are two: `chary.sweeps.tabular.TABULAR` and `chary.sweeps.hiv.HIV`. All that differs between them is a
+field of `Family`, so that no other module needs to test which family it has.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from typing import Any, Self
+
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.sweeps.run_spec import RunSpec
+
+__all__ = [
+    "DEVICES",
+    "AnyAlgorithm",
+    "AnyConditions",
+    "Family",
+    "check_etas",
+    "check_label",
+    "check_name",
+    "check_text",
+    "check_unique",
+    "names_of",
+    "tupled",
+    "without_defaults",
+]
+
+# The part an algorithm plays in the paper's claims, which the report checks; empty for none of these.
+ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "ours", "chosen", "naive")
+
+# Rules that keep no budget.
+WITHOUT_BUDGET = ("unlimited", "closed")
+
+# The processors that runs may be computed on. The first computes runs of every family.
+DEVICES = ("cpu", "gpu")
+
+
+class AnyConditions:
+    """The conditions that compared runs share; every family has a frozen dataclass of them.
+
+    Args:
+        problem: A problem's name, see `chary problems`.
+        episodes: Online episodes of every run, >= 1.
+        warmup: Uniformly random episodes before them, >= 0.
+        seeds: How many seeds, >= 1.
+        first_seed: The first of them, >= 0; the others follow it.
+        etas: The budgets, each >= 0.
+    """
+
+    __slots__ = ()
+    # Declared here, and fields of the subclasses in the order in which they are written to files.
+    problem: str
+    episodes: int
+    warmup: int
+    seeds: int
+    first_seed: int
+    etas: tuple[float, ...]
+
+    @abstractmethod
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """Return these conditions with some changed."""
+
+    @abstractmethod
+    def of_every_run(self) -> dict[str, Any]:
+        """Return the fields of a RunSpec that all runs share."""
+
+    def check_shared(self) -> None:
+        """Raise InvalidSetting unless the conditions that every family has are in range."""
+        check_integer("episodes", self.episodes, minimum=1)
+        check_integer("warmup", self.warmup, minimum=0)
+        check_integer("seeds", self.seeds, minimum=1)
+        check_integer("first_seed", self.first_seed, minimum=0)
+        check_etas(self.etas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyAlgorithm:
+    """One line of the figures: an agent with options of its own; every family has a subclass.
+
+    Args:
+        label: Its name in figures and tables.
+        agent: An agent's name, see `chary agents`.
+        role: The part it plays in the paper's claims, or nothing.
+        step_bound_share: With rule capped: the step bound as a share of the budget, in (0, 1].
+        options: Options of the agent beyond those that all runs share.
+    """
+
+    label: str
+    agent: str
+    role: str = ""
+    step_bound_share: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_label(self.label)
+        check_choice("agent", self.agent, self.agents())
+        check_choice("role", self.role, ROLES)
+        if self.step_bound_share is not None:
+            check_real("step_bound_share", self.step_bound_share, low=0.0, high=1.0, open_low=True)
+        for option in self.options:
+            check_choice(f"option of {self.agent}", option, self.options_of(self.agent))
+
+    @staticmethod
+    @abstractmethod
+    def agents() -> tuple[str, ...]:
+        """Return the agents of the family, the ones with a budget included."""
+
+    @staticmethod
+    @abstractmethod
+    def budgeted_agents() -> tuple[str, ...]:
+        """Return the agents that keep a budget, unless their rule keeps none."""
+
+    @staticmethod
+    @abstractmethod
+    def options_of(agent: str) -> tuple[str, ...]:
+        """Return the options that an agent may be given."""
+
+    @abstractmethod
+    def resolved(self, conditions: Any, eta: float | None) -> dict[str, Any]:
+        """Return all options of a run at one budget, defaults included.
+
+        Raises:
+            CharyError: if they do not fit together.
+        """
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether it keeps a budget. It is then run once per budget, and otherwise once."""
+        return self.agent in self.budgeted_agents() and self.options.get("rule") not in WITHOUT_BUDGET
+
+    def with_step_bound(self, options: dict[str, Any], eta: float | None) -> dict[str, Any]:
+        """Return the options with the step bound that belongs to a budget."""
+        if self.step_bound_share is None or eta is None:
+            return options
+        return {**options, "step_bound": self.step_bound_share * eta}
+
+    def to_table(self) -> dict[str, Any]:
+        """Return it as a TOML table."""
+        return without_defaults(self, {"options"}) | dict(self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family of problems.
+
+    Args:
+        name: `tabular` or `hiv`.
+        problems: The names of its problems.
+        conditions: The dataclass of its conditions.
+        algorithm: The dataclass of its algorithms.
+        check: Raises CharyError if a run cannot be played.
+        simulation: Returns an object with `start`, `restore`, `state`, `advance`, `done` and `result`.
+        arrays: Takes the simulation's result and returns the arrays to be stored.
+        compiled: Returns equal texts for runs that share what is compiled for them.
+        compiles_to_disk: Whether compiled code is kept on disk, so that one worker compiles for all.
+        lanes: Returns many simulations of one compiled kind as one that plays them side by side on a GPU;
+            None where the family cannot be played there.
+        packages: The packages that results may depend on; their versions go to the provenance.
+        container: The format of checkpoints, see `chary.storage.sealed`.
+        learner: The learner's name in messages.
+        extra: The extra of chary that its runs need, or nothing.
+        extra_packages: The packages of that extra.
+        results: The module with its columns of `runs` and `curves`. A dotted name, here and below: results
+            and reports are built on sweeps, and imported when they are used.
+        report: The module with its claims, charts, tables and sections of the page.
+    """
+
+    name: str
+    problems: tuple[str, ...]
+    conditions: type[AnyConditions]
+    algorithm: type[AnyAlgorithm]
+    check: Callable[[RunSpec], None]
+    simulation: Callable[[RunSpec], Any]
+    arrays: Callable[[Any], dict[str, Any]]
+    compiled: Callable[[RunSpec], str]
+    compiles_to_disk: bool
+    lanes: Callable[[Sequence[Any]], Any] | None
+    packages: tuple[str, ...]
+    container: str
+    learner: str
+    extra: str
+    extra_packages: tuple[str, ...]
+    results: str
+    report: str
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The processors that its runs may be computed on."""
+        return DEVICES if self.lanes is not None else DEVICES[:1]
+
+    def check_installed(self) -> None:
+        """Raise InvalidSetting, before hours of work, where a package that its runs need is missing."""
+        for name in self.extra_packages:
+            if find_spec(name) is None:
+                raise InvalidSetting(
+                    f"{self.learner} needs the package {name!r}, which is not installed. "
+                    f"Run: pip install 'chary[{self.extra}]'."
+                )
+
+
+def names_of(cls: Any) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields."""
+    return tuple(each.name for each in fields(cls))
+
+
+def tupled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same values with frozen tuples in place of the lists that files contain."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+
+def without_defaults(value: Any, left_out: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults."""
+    return {
+        each.name: getattr(value, each.name)
+        for each in fields(value)
+        if each.name not in left_out and getattr(value, each.name) != each.default
+    }
+
+
+def check_name(name: object) -> str:
+    """Return a name that can be that of a folder, and of nothing outside it."""
+    if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name)):
+        raise InvalidSetting(f"'name' must be made of letters, digits, '-', '_' and '.', got {name!r}.")
+    return name
+
+
+def check_label(label: object) -> None:
+    """Raise InvalidSetting unless `label` is a text with something in it."""
+    if not (isinstance(label, str) and label.strip()):
+        raise InvalidSetting(f"'label' must be a text, got {label!r}.")
+
+
+def check_text(what: str, text: object) -> None:
+    """Raise InvalidSetting unless `text` is a text."""
+    if not isinstance(text, str):
+        raise InvalidSetting(f"{what!r} must be a text, got {text!r}.")
+
+
+def check_etas(etas: object) -> None:
+    """Raise InvalidSetting unless `etas` are budgets: finite, >= 0, each given once."""
+    if not (isinstance(etas, tuple) and etas):
+        raise InvalidSetting(f"'etas' must be a list of budgets, got {etas!r}.")
+    for eta in etas:
+        if not math.isfinite(check_real("etas", eta, low=0.0)):
+            raise InvalidSetting(f"'etas' must be finite, got {eta!r}. Use rule 'unlimited' for no budget.")
+    check_unique("etas", etas)
+
+
+def check_unique(name: str, values: Sequence[object], *, empty: bool = False) -> None:
+    """Raise InvalidSetting if a value is there twice, or there is none."""
+    if not (values or empty):
+        raise InvalidSetting(f"{name!r} must contain at least one, got none.")
+    twice = sorted({str(value) for value in values if values.count(value) > 1})
+    if twice:
+        raise InvalidSetting(f"{name!r} must differ from each other, got {twice[0]} twice.")

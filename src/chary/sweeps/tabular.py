@@ -1,0 +1,190 @@
+"""Tabular problems as a family: conditions, algorithms, and the way a run is played.
+
+NumPy and numba are imported when a run is made, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from chary.errors import check_choice, check_integer, check_real, check_seed
+from chary.presets import BONUSES, NAMES, REWARDS
+from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
+from chary.sweeps.run_spec import RunSpec
+
+if TYPE_CHECKING:
+    from chary.agents import AgentSpec
+    from chary.mdp import FiniteMDP
+
+__all__ = ["TABULAR", "Algorithm", "Conditions", "problem_and_agent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions(AnyConditions):
+    """The conditions that compared runs of a tabular problem share.
+
+    Args:
+        problem: A problem's name, see `chary problems`.
+        actions: Which actions may be played, or None for the problem's default.
+        horizon: Steps of an episode, or None for the problem's default.
+        episodes: Online episodes of every run, >= 1.
+        warmup: Uniformly random episodes before them, >= 0.
+        seeds: How many seeds, >= 1.
+        first_seed: The first of them, >= 0; the others follow it.
+        etas: The budgets, each >= 0, in the problem's own reward units.
+        bonus: The family of bounds.
+        bonus_scale: The factor on the bonus, > 0, fixed by `chary calibrate` before regret is looked at.
+        reward: Whether the reward function is `known` or `estimated`.
+        delta: The probability, in (0, 1), with which the bounds of a run may fail.
+        prior: `recorded` where the policy that comes with the problem decides ties, else `none`.
+        coverage: Where bounds are compared with the truth, `played` or `everywhere`.
+    """
+
+    problem: str
+    actions: str | None = None
+    horizon: int | None = None
+    episodes: int
+    warmup: int
+    seeds: int
+    first_seed: int = 0
+    etas: tuple[float, ...]
+    bonus: str
+    bonus_scale: float = 1.0
+    reward: str = "estimated"
+    delta: float = 0.1
+    prior: str = "none"
+    coverage: str = "played"
+
+    def __post_init__(self) -> None:
+        check_choice("problem", self.problem, NAMES)
+        if self.actions is not None:
+            check_choice("actions", self.actions, ("admissible", "all"))
+        if self.horizon is not None:
+            check_integer("horizon", self.horizon, minimum=1)
+        self.check_shared()
+        check_choice("bonus", self.bonus, BONUSES)
+        check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
+        check_choice("reward", self.reward, REWARDS)
+        check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
+        check_choice("prior", self.prior, ("none", "recorded"))
+        check_choice("coverage", self.coverage, ("played", "everywhere"))
+
+    def changed(self, changes: Mapping[str, Any]) -> Conditions:
+        """Return these conditions with some changed."""
+        return replace(self, **changes)
+
+    def of_every_run(self) -> dict[str, Any]:
+        """Return the fields of a RunSpec that all runs share."""
+        names = ("problem", "actions", "horizon", "episodes", "warmup", "coverage")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm(AnyAlgorithm):
+    """One line of the figures: a tabular agent with options of its own, see `AnyAlgorithm`."""
+
+    @staticmethod
+    def agents() -> tuple[str, ...]:
+        """Return the agents of `chary.agents`."""
+        from chary.agents import AGENTS
+
+        return tuple(AGENTS)
+
+    @staticmethod
+    def budgeted_agents() -> tuple[str, ...]:
+        """Return the agents that keep a budget, unless their rule keeps none."""
+        return ("chary", "stepmix", "epsmix")
+
+    @staticmethod
+    def options_of(agent: str) -> tuple[str, ...]:
+        """Return the options that an agent may be given."""
+        from chary.agents import AGENTS
+
+        return tuple(name for name in names_of(AGENTS[agent]) if name != "eta")
+
+    def resolved(self, conditions: Conditions, eta: float | None) -> dict[str, Any]:
+        """Return all options of the agent at one budget, defaults included.
+
+        Raises:
+            CharyError: if they do not fit together.
+        """
+        from chary.agents import make_agent
+
+        options: dict[str, Any] = {
+            "eta": eta,
+            "bonus": conditions.bonus,
+            "bonus_scale": conditions.bonus_scale,
+            "reward": conditions.reward,
+            "delta": conditions.delta,
+            "prior": None if conditions.prior == "none" else conditions.prior,
+            **self.options,
+        }
+        agent = make_agent(self.agent, **self.with_step_bound(options, eta))
+        return {each.name: getattr(agent, each.name) for each in fields(agent)}
+
+
+def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
+    """Return the problem and the agent of a tabular run, checked against each other.
+
+    Raises:
+        CharyError: if something does not exist, or does not fit.
+    """
+    from chary.agents import CharyUCBVI, make_agent
+    from chary.envs import make
+
+    mdp = make(
+        spec.problem,
+        actions=spec.actions,
+        **({} if spec.horizon is None else {"horizon": spec.horizon}),
+    )
+    agent = make_agent(spec.agent, **spec.options)
+    if isinstance(agent, CharyUCBVI):
+        agent.check_problem(mdp.setting)
+    agent.prior_actions(mdp.setting, mdp)
+    check_integer("episodes", spec.episodes, minimum=1)
+    check_integer("warmup", spec.warmup, minimum=0)
+    check_seed(spec.seed)
+    return mdp, agent
+
+
+def _check(spec: RunSpec) -> None:
+    problem_and_agent(spec)
+
+
+def _simulation(spec: RunSpec) -> Any:
+    from chary.simulation import Simulation
+
+    mdp, agent = problem_and_agent(spec)
+    return Simulation(
+        mdp, agent, episodes=spec.episodes, warmup=spec.warmup, seed=spec.seed, coverage=spec.coverage
+    )
+
+
+def _arrays(run: Any) -> dict[str, Any]:
+    from chary.simulation.run import run_arrays
+
+    return run_arrays(run)
+
+
+TABULAR = Family(
+    name="tabular",
+    problems=tuple(NAMES),
+    conditions=Conditions,
+    algorithm=Algorithm,
+    check=_check,
+    simulation=_simulation,
+    arrays=_arrays,
+    # One set of kernels plays all runs.
+    compiled=lambda spec: "",
+    compiles_to_disk=True,
+    lanes=None,
+    packages=("numpy", "numba", "scipy", "llvmlite"),
+    container="npz",
+    learner="the tabular learner",
+    extra="",
+    extra_packages=(),
+    results="chary.results.tabular",
+    report="chary.report.tabular",
+)
