@@ -1,0 +1,152 @@
+"""Files of an earlier version still load, and go on as that version went on; see tests/golden/README.md.
+
+What is decided has to be the same; charges and results are compared up to the rounding that differs between
+processors.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.golden.make import AGENTS, HIV, PROBLEMS, SWEEP
+from tests.sweeps import chary, digests
+
+from chary import TabularAgent, Transition, load_results
+from chary.data import load_discretiser
+from chary.report import write_report
+from chary.storage.files import npz_arrays
+from chary.sweeps.folder import SweepFolder
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+# Columns about where and when a run was made; none is part of its results.
+ELSEWHERE = set("seconds cpu_seconds episode_seconds version commit python machine finished packages".split())
+ELSEWHERE |= {"cores", "resumed"}
+
+
+def told(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def decided(decision: Any, recorded: list[Any], tolerance: float) -> None:
+    action, explored, charge, deficit, remaining, plan, chain = decision
+    assert [action, explored, plan, chain] == [recorded[i] for i in (0, 1, 5, 6)]
+    assert (charge, deficit, remaining) == pytest.approx(recorded[2:5], rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("case", AGENTS)
+def test_a_saved_agent_goes_on_as_it_went_on_then(case: str, tmp_path: Path) -> None:
+    before = told(case)
+    shutil.copy(GOLDEN / f"{case}.npz", tmp_path / "agent.npz")
+    agent = TabularAgent.load(tmp_path / "agent.npz", setting=PROBLEMS[AGENTS[case][3]]().setting)
+    assert agent.episodes_begun == before["begun"]
+    assert list(agent.open_episodes) == before["open"]
+    assert {name: list(steps) for name, steps in agent.outstanding.items()} == before["outstanding"]
+    assert agent.plan.knowledge.rows.total.sum() == before["counted"]
+    for half in range(2):
+        calls = before["calls"][half * 80 : (half + 1) * 80]
+        for call, name, *values in calls:
+            if call == "act":
+                t, state, proposal, recorded = values
+                decided(agent.act(name, t, state, proposal=proposal), recorded, 1e-9)
+            elif call == "observe":
+                agent.observe(name, Transition._make(values[1]), t=values[0])
+            else:
+                getattr(agent, call)(name, *values)
+        # What is saved now is loaded too, in the middle of what was recorded.
+        agent.save(tmp_path / "agent.npz", overwrite=True)
+        agent = TabularAgent.load(tmp_path / "agent.npz")
+
+
+def test_a_discretiser_saved_with_an_agent_comes_back() -> None:
+    bins = load_discretiser(GOLDEN / "chary-discretised.npz")
+    assert bins([[0.0], [0.5], [1.0]]).tolist() == [0, bins.n_states // 2, bins.n_states - 1]
+
+
+def test_a_saved_deep_agent_goes_on_as_it_went_on_then() -> None:
+    deep = pytest.importorskip("chary.deep")
+    before, agent = told("deep"), deep.DeepAgent.load(GOLDEN / "deep.safetensors")
+    assert (agent.episodes_begun, agent.updates, agent.chains) == tuple(
+        before[name] for name in ("begun", "updates", "chains")
+    )
+    for call, name, *values in before["calls"]:
+        if call == "act":
+            t, observation, recorded = values
+            decided(agent.act(name, t, np.array(observation)), recorded, 1e-4)
+        elif call == "observe":
+            state, action, reward, after, ended = values[0]
+            agent.observe(name, Transition._make((np.array(state), action, reward, np.array(after), ended)))
+        else:
+            getattr(agent, call)(name, *values)
+
+
+def assert_same_table(folder: Path, recorded: Path, table: str) -> None:
+    """Compare what is read from the runs now with the table that was written then."""
+    polars = pytest.importorskip("polars")
+    now, then = load_results(folder, table=table), polars.read_parquet(recorded / f"{table}.parquet")
+    assert now.columns == then.columns
+    assert len(now) == len(then) > 0
+    for name in set(now.columns) - ELSEWHERE:
+        a, b = now[name], then[name]
+        if a.dtype.is_float():
+            np.testing.assert_allclose(a.to_numpy(), b.to_numpy(), rtol=1e-9, atol=1e-12, err_msg=name)
+        else:
+            assert a.to_list() == b.to_list(), name
+
+
+def assert_same_summary(page: Path, recorded: str) -> None:
+    with (page.parent / "tables" / "summary.csv").open(newline="") as now, (GOLDEN / recorded).open() as then:
+        for row, before in zip(csv.DictReader(now), csv.DictReader(then), strict=True):
+            assert row.keys() == before.keys()
+            for name in row.keys() - ELSEWHERE:
+                try:
+                    assert float(row[name]) == pytest.approx(float(before[name]), rel=1e-9), name
+                except ValueError:
+                    assert row[name] == before[name]
+
+
+def copy_of(name: str, tmp_path: Path) -> Path:
+    """Return a copy of a sweep: commands write into its folder."""
+    return shutil.copytree(GOLDEN / name, tmp_path / name)
+
+
+def test_an_unfinished_sweep_is_finished_from_its_checkpoint(tmp_path: Path) -> None:
+    folder = copy_of("tabular-sweep", tmp_path)
+    (tmp_path / "sweep.toml").write_text(SWEEP, encoding="utf-8")
+    recorded = {run["id"]: run["sha256"] for run in told("tabular-sweep")["runs"]}
+    before = digests(folder)
+    (unfinished,) = (run for run, sha256 in before.items() if sha256 is None)
+    assert before == {**recorded, unfinished: None}
+    swept = chary("sweep", tmp_path / "sweep.toml", "--out", folder, "--workers", "1")
+    assert swept.returncode == 0, swept.stderr
+    assert list(digests(folder)) == list(recorded)
+    stored = SweepFolder(folder).read(unfinished)
+    assert stored.provenance["resumed"] == 1
+    then = npz_arrays((GOLDEN / "finished-later.npz").read_bytes())
+    assert stored.arrays.keys() == then.keys()
+    for name, array in then.items():
+        np.testing.assert_allclose(
+            np.asarray(stored.arrays[name], float), array, rtol=1e-9, atol=1e-12, err_msg=name
+        )
+    for table in ("runs", "curves"):
+        assert_same_table(folder, GOLDEN / "tabular-sweep" / "tables", table)
+    assert_same_summary(folder / "report" / "index.html", "tabular-summary.csv")
+
+
+def test_a_sweep_of_the_hiv_problem_is_read_and_reported(tmp_path: Path) -> None:
+    folder = copy_of("hiv-sweep", tmp_path)
+    assert digests(folder) == {run["id"]: run["sha256"] for run in told("hiv-sweep")["runs"]}
+    for table in ("runs", "curves"):
+        assert_same_table(folder, GOLDEN / "hiv-sweep" / "tables", table)
+    assert_same_summary(write_report(folder), "hiv-summary.csv")
+    # The file of then names the same runs: nothing is left to play.
+    (tmp_path / "sweep.toml").write_text(HIV, encoding="utf-8")
+    again = chary("sweep", tmp_path / "sweep.toml", "--out", folder, "--no-report")
+    assert again.returncode == 0, again.stderr
+    assert digests(folder) == {run["id"]: run["sha256"] for run in told("hiv-sweep")["runs"]}
