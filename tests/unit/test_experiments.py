@@ -40,6 +40,12 @@ def test_presets_are_what_they_are_written_as(name: str) -> None:
     experiment.shrunk().check()
 
 
+@pytest.mark.parametrize("character", ["\x7f", "\x00", "\x1b", '"', "\\", "\n", "é", "\U0001f600"])
+def test_a_title_with_any_character_is_read_back(character: str) -> None:
+    experiment = replace(small_experiment(), title=f"A{character}B")
+    assert parse_experiment(experiment.to_toml()) == experiment
+
+
 @pytest.mark.parametrize(("name", "seeds"), [("inventory", 20), ("sepsis", 10)])
 def test_presets_are_as_large_as_the_paper_and_larger(name: str, seeds: int) -> None:
     conditions = preset_experiment(name).conditions

@@ -279,19 +279,26 @@ class Experiment:
 
     def to_toml(self) -> str:
         """Return the file that `parse_experiment` reads back as this experiment."""
-        lines = _toml_lines({"name": self.name, "title": self.title})
-        lines += _toml_lines(without_defaults(self.conditions))
-        lines += ["", "[quick]", *_toml_lines(asdict(self.quick))]
-        for algorithm in self.algorithms:
-            lines += ["", "[[algorithms]]", *_toml_lines(algorithm.to_table())]
-        for study in self.studies:
-            lines += ["", "[[studies]]", *_toml_lines({"name": study.name, "question": study.question})]
-            for algorithm in study.algorithms:
-                lines += ["", "[[studies.algorithms]]", *_toml_lines(algorithm.to_table())]
-            for variant in study.variants:
-                changes = {"label": variant.label, **variant.changes}
-                lines += ["", "[[studies.variants]]", *_toml_lines(changes)]
-        return "\n".join(lines) + "\n"
+        import tomli_w
+
+        studies = [
+            {
+                "name": study.name,
+                "question": study.question,
+                "algorithms": [algorithm.to_table() for algorithm in study.algorithms],
+                "variants": [{"label": variant.label, **variant.changes} for variant in study.variants],
+            }
+            for study in self.studies
+        ]
+        table = {
+            "name": self.name,
+            "title": self.title,
+            **without_defaults(self.conditions),
+            "quick": asdict(self.quick),
+            "algorithms": [algorithm.to_table() for algorithm in self.algorithms],
+            "studies": studies,
+        }
+        return tomli_w.dumps(_toml_values(table))
 
     def _runs(
         self, study: str, variant: str, conditions: AnyConditions, algorithms: Sequence[Any]
@@ -321,14 +328,10 @@ def _limited(variant: Variant, base: AnyConditions, given: Mapping[str, Any]) ->
     return replace(variant, changes=changes)
 
 
-def _toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Return `key = value` lines."""
-    given = {key: value for key, value in values.items() if value is not None}
-    return [f"{key} = {_toml_value(value)}" for key, value in given.items()]
-
-
-def _toml_value(value: Any) -> str:
-    """Return a value as TOML reads it: JSON writes texts, numbers, lists and booleans alike."""
+def _toml_values(value: Any) -> Any:
+    """Return a value as TOML can express it: without None, and with lists and dictionaries alone."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(_toml_lines(value))} }}" if value else "{}"
-    return json.dumps(value, ensure_ascii=False)
+        return {key: _toml_values(entry) for key, entry in value.items() if entry is not None}
+    if isinstance(value, (list, tuple)):
+        return [_toml_values(entry) for entry in value]
+    return value
