@@ -120,7 +120,7 @@ def decided(agent: TabularAgent, k: int, t: int, state: int, a: int) -> None:
     for wrong in (a + 1, a - 1, 7, None, 0.5):
         refused(InvalidAction, agent.observe, k, good._replace(action=wrong))  # type: ignore[arg-type]
     for beyond in (-1, 4, None, 0.5):
-        refused(InvalidData, agent.observe, k, good._replace(next_state=beyond))  # type: ignore[arg-type]
+        refused(InvalidData, agent.observe, k, good._replace(next_state=beyond))
     for reward in (-0.1, 4.1, math.nan, math.inf, "much"):
         refused(InvalidData, agent.observe, k, good._replace(reward=reward))  # type: ignore[arg-type]
     refused(InvalidData, agent.observe, k, good._replace(next_state=3))

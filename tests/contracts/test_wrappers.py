@@ -326,8 +326,8 @@ def test_a_guard_keeps_observations_that_the_environment_overwrites() -> None:
     while not ended:
         reached, _, ended, _, _ = env.step(1)
         assert reached is observation
-    assert [step.state.tolist() for step in guard.seen[0]] == [[i, i] for i in range(5)]  # type: ignore[attr-defined]
-    assert [step.next_state.tolist() for step in guard.seen[0]] == [[i + 1] * 2 for i in range(5)]  # type: ignore[attr-defined]
+    assert [step.state.tolist() for step in guard.seen[0]] == [[i, i] for i in range(5)]
+    assert [step.next_state.tolist() for step in guard.seen[0]] == [[i + 1] * 2 for i in range(5)]
 
 
 def test_statistics_and_time_limits_work_around_it() -> None:

@@ -775,7 +775,7 @@ def critic_shield() -> CriticShield:
     made = CriticShield(bounds(), Rule.strict(5.0), n_actions=2, horizon=3)
     made.begin("a", np.array([1.0]))
     made.act("a", 0, np.array([1.0]), proposal=0)
-    made.observe("a", Transition(np.array([1.0]), 0, 0.0, np.array([2.0]), False))  # type: ignore[arg-type]
+    made.observe("a", Transition(np.array([1.0]), 0, 0.0, np.array([2.0]), False))
     made.begin(7, np.array([0.5]))
     made.act(7, 0, np.array([0.5]), proposal=0)
     return made

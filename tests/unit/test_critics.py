@@ -60,7 +60,7 @@ def at(s: float) -> Array:
 
 
 def step(s: Array, action: int, x: Array, terminated: bool = False) -> Transition:
-    return Transition(s, action, 0.0, x, terminated)  # type: ignore[arg-type]
+    return Transition(s, action, 0.0, x, terminated)
 
 
 def point(values: Any) -> CriticBounds:

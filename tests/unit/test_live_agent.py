@@ -275,3 +275,71 @@ def test_a_discretiser_of_too_many_states_is_refused_and_nothing_is_written(tmp_
     mine.save(tmp_path / "agent.npz")
     with pytest.raises(InvalidData, match="an agent that was saved without one"):
         load_discretiser(tmp_path / "agent.npz")
+
+
+def test_an_override_is_data_about_the_action_played_and_keeps_the_charge() -> None:
+    mine = agent()
+    mine.begin(0, 0)
+    decision = mine.act(0, 0, 0)
+    other = 1 - decision.action
+    with pytest.raises(
+        InvalidAction, match=rf"got {other}. If it was played all the same, pass taken={other}"
+    ):
+        mine.observe(0, Transition(0, other, 0.5, 1, False))
+    with pytest.raises(InvalidAction, match=r"'taken' must be the action of the transition"):
+        mine.observe(0, Transition(0, decision.action, 0.5, 1, False), taken=other)
+    assert mine.outstanding == {0: (0,)}
+    before = np.array(mine.plan.knowledge.rows.total)
+    mine.observe(0, Transition(0, other, 0.5, 1, False), taken=other)
+    mine.observe(0, Transition(0, other, 0.5, 1, False), t=0, taken=other)
+    assert mine.act(0, 1, 1).deficit >= decision.deficit
+    outcome(mine, 0, 1, 2, t=1)
+    mine.finish(0)
+    more = np.array(mine.plan.knowledge.rows.total) - before
+    assert more[SETTING.pair_index[0, other]] == 1
+    assert more[SETTING.pair_index[0, decision.action]] == 0
+
+
+def test_a_chain_waits_where_its_step_was_overruled() -> None:
+    mine = agent(eta=10.0)
+    mine.begin("overruled", 0)
+    decision = mine.act("overruled", 0, 0)
+    assert decision.chain == 0
+    other = 1 - decision.action
+    mine.observe("overruled", Transition(0, other, 0.5, 1, False), taken=other)
+    assert mine.act("overruled", 1, 1).chain == -1
+    mine.begin("next", 0)
+    assert mine.act("next", 0, 0).chain == 0
+
+
+def test_a_late_override_is_refused_once_its_chain_has_gone_on() -> None:
+    mine = agent(eta=10.0)
+    mine.begin(0, 0)
+    decision = mine.act(0, 0, 0)
+    mine.act(0, 1, 1)
+    other = 1 - decision.action
+    with pytest.raises(
+        OutOfOrder, match="'taken' must be given before the next decision where a chain explored"
+    ):
+        mine.observe(0, Transition(0, other, 0.5, 1, False), t=0, taken=other)
+    plain = TabularAgent(Baseline(), SETTING)
+    plain.begin(0, 0)
+    plain.act(0, 0, 0)
+    plain.act(0, 1, 1)
+    plain.observe(0, Transition(0, 1, 0.5, 1, False), t=0, taken=1)
+    plain.act(0, 1, 1)
+    assert plain.outstanding == {0: (1,)}
+
+
+def test_an_overruled_step_is_saved_with_the_agent(tmp_path: Path) -> None:
+    mine = agent()
+    mine.begin(0, 0)
+    other = 1 - mine.act(0, 0, 0).action
+    mine.observe(0, Transition(0, other, 0.5, 1, False), taken=other)
+    mine.save(tmp_path / "agent.npz")
+    copy = TabularAgent.load(tmp_path / "agent.npz")
+    for each in (mine, copy):
+        outcome(each, 0, 1, 2, t=1)
+        each.finish(0)
+    assert counted(copy) == counted(mine)
+    assert copy.plan.knowledge.rows.total.tolist() == mine.plan.knowledge.rows.total.tolist()

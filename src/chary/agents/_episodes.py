@@ -1,80 +1,405 @@
-"""An episode between its beginning and the day when all of its outcomes are known."""
+"""The episode protocol: the order of calls that every step API of chary keeps, written once.
+
+`TabularAgent`, `CriticShield` and `DeepAgent` differ in their states and in how they decide. They share the
+rules of this module: episodes are opened by name; step `t` is decided once and repeated on request; outcomes
+come late and in any order; an episode is finished or abandoned. `S` is the type of a state (a whole number,
+an array), `P` the type of what a step API pins to an episode (its plan, its ledger, its random numbers).
+
+Every method that can raise does so before it changes anything. A step API first calls the checks, then does
+its own work, then calls the method that notes it, so that a call that raises leaves everything as it was:
+
+    begin    name = episodes.unused(episode); check the state; episodes.open(name, state, pinned)
+    act      now = episodes.named("act", episode); check the state
+             decided = episodes.ask(now, t, state): repeat this decision if it is not None, else decide.
+             Where `now.late` holds, `state` is the first news of where the last step led.
+             episodes.decide(now, state, decision)
+    observe  now = episodes.named("observe", episode); t = episodes.step_of(now, t)
+             check the transition; `if not episodes.is_news(now, t, step, taken): return`
+             Where `now.is_last(t)` holds and the step was not late, `step` is the first news of where it led.
+             episodes.note(now, t, step); then as in `finish` after `close`
+    finish   now = episodes.named("finish", episode); episodes.close(now)
+             `if episodes.settle(now, release): learn from now.lessons`
+             `release(now)` is called once, when the place where the last step led is known.
+    abandon  now = episodes.named("abandon", episode); undo what `release` would have closed, unless
+             `now.released`; episodes.drop(now)
+    load     episodes.restore(now) for each episode of the file, which checks that its steps follow
+
+`observe(..., taken=a)` says that `a` was played and not the action decided, as where a clinician overrules
+the agent. Whatever was booked for the decision stays booked. The step of a chain did not happen: the chain
+waits where it was, so the override of a step that fed a chain must be observed before the next decision. The
+transition is data about the action that was played (`Played.counts` is the one place that decides this).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from chary.agents.protocol import Transition
-from chary.arrays import Floats, Ints
-from chary.planner.plan import TabularPlan
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer
 from chary.shield import Decision
 
-__all__ = ["OpenEpisode", "Played"]
+__all__ = ["EpisodeId", "Episodes", "OpenEpisode", "Played", "Transition", "check_episode_id", "listed"]
+
+S = TypeVar("S")
+P = TypeVar("P")
+
+# The name of an episode: a number, or a text of the user's choice.
+EpisodeId: TypeAlias = int | str
+
+
+class Transition(NamedTuple):
+    """One step in the environment; the reward is in the user's units.
+
+    `state` and `next_state` are whole numbers for tabular agents, and observations for the others.
+    """
+
+    state: Any
+    action: int
+    reward: float
+    next_state: Any
+    terminated: bool
 
 
 @dataclass(slots=True, eq=False)
-class Played:
-    """A decided step; `outcome` has a scaled reward and may come late, or never: `lost` with its episode."""
+class Played(Generic[S]):
+    """A decided step; its `outcome` may come late, or never: then it is `lost` with its episode."""
 
     decision: Decision
-    state: int
+    state: S
     outcome: Transition | None = None
     lost: bool = False
 
+    @property
+    def counts(self) -> bool:
+        """Whether the outcome is data to learn from; one under another action than decided is, too."""
+        return self.outcome is not None
 
-@dataclass(slots=True)
-class OpenEpisode:
-    """One open episode, pinned to the plan it began with.
 
-    `version` is how many batches had been learnt when that plan was made. `closing` says that no more
-    decisions will be asked for, `released` that the shield has closed the episode.
+@dataclass(slots=True, eq=False)
+class OpenEpisode(Generic[S, P]):
+    """One open episode: where it is, and what was decided on the way.
+
+    `closing` says that no more decisions will be requested, `released` that all but late outcomes is settled.
     """
 
-    plan: TabularPlan
-    number: int
-    version: int
-    state: int
-    uniforms: Floats
-    explorer: Ints | None = None
-    switch: int = 0
-    steps: list[Played] = field(default_factory=list)
+    name: EpisodeId
+    state: S
+    pinned: P
+    steps: list[Played[S]] = field(default_factory=list)
     terminated: bool = False
     closing: bool = False
     released: bool = False
+
+    @property
+    def t(self) -> int:
+        """The next step to decide."""
+        return len(self.steps)
+
+    @property
+    def late(self) -> bool:
+        """Whether the outcome of the last decided step is not known yet."""
+        return bool(self.steps) and self.steps[-1].outcome is None
 
     @property
     def outstanding(self) -> list[int]:
         """The steps whose outcomes are not known yet."""
         return [t for t, step in enumerate(self.steps) if step.outcome is None]
 
-    def record(self, number: Callable[[Played], int | None]) -> list[Any]:
-        """Return the episode as plain values, for `restored`; `number` tells the steps."""
-        steps = [number(step) for step in self.steps]
-        flags = [self.terminated, self.closing, self.released]
-        return [self.number, self.version, self.state, self.switch, steps, *flags]
+    @property
+    def lessons(self) -> list[Transition]:
+        """The outcomes to learn from, in the order of their steps."""
+        return [step.outcome for step in self.steps if step.outcome is not None and step.counts]
+
+    def is_last(self, t: int) -> bool:
+        """Return whether `t` is the step decided last."""
+        return t + 1 == len(self.steps)
+
+    def record(self, number: Callable[[Played[S]], int | None]) -> list[Any]:
+        """Return the steps and flags as plain values, for `restored`; `number` numbers the steps."""
+        return [[number(step) for step in self.steps], self.terminated, self.closing, self.released]
 
     @classmethod
     def restored(
         cls,
-        plan: TabularPlan,
+        name: object,
+        state: S,
+        pinned: P,
         record: Sequence[Any],
-        uniforms: Floats,
-        recall: Callable[[object], Played | None],
-    ) -> OpenEpisode:
-        """Return the episode that `record` was asked of."""
-        number, version, state, switch, steps, terminated, closing, released = record
+        recall: Callable[[object], Played[S] | None],
+    ) -> OpenEpisode[S, P]:
+        """Return the episode of this `record`; `recall` returns the step of a number."""
+        steps, terminated, closing, released = record
         played = [step for step in map(recall, steps) if step is not None]
-        return cls(
-            plan,
-            int(number),
-            int(version),
-            state,
-            uniforms,
-            switch=int(switch),
-            steps=played,
-            terminated=bool(terminated),
-            closing=bool(closing),
-            released=bool(released),
+        flags = (bool(terminated), bool(closing), bool(released))
+        return cls(check_episode_id(name), state, pinned, played, *flags)
+
+
+class Episodes(Generic[S, P]):
+    """The open episodes of a step API, and the rules of the protocol.
+
+    Args:
+        horizon: H, the largest number of steps of an episode.
+        same: Whether two states are the same one.
+        show: A state as error messages print it.
+        may_go_on: Raises InvalidData where no episode can go on in a state; it is called with a state that
+            the next decision reports before the outcome.
+    """
+
+    def __init__(
+        self,
+        horizon: int,
+        *,
+        same: Callable[[S, S], bool] = operator.eq,
+        show: Callable[[S], str] = repr,
+        may_go_on: Callable[[S], None] | None = None,
+    ) -> None:
+        self._horizon = horizon
+        self._same = same
+        self._show = show
+        self._may_go_on = may_go_on
+        self._open: dict[EpisodeId, OpenEpisode[S, P]] = {}
+
+    def __iter__(self) -> Iterator[OpenEpisode[S, P]]:
+        return iter(self._open.values())
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def names(self) -> tuple[EpisodeId, ...]:
+        """The episodes begun and neither complete nor abandoned."""
+        return tuple(self._open)
+
+    @property
+    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
+        """The steps of open episodes that were decided and whose outcomes are not known yet."""
+        steps = {name: tuple(now.outstanding) for name, now in self._open.items()}
+        return {name: missing for name, missing in steps.items() if missing}
+
+    def unused(self, episode: object) -> EpisodeId:
+        """Return the name of an episode that may begin.
+
+        Raises:
+            InvalidData: if it is not a name.
+            OutOfOrder: if such an episode is open.
+        """
+        name = check_episode_id(episode)
+        if name in self._open:
+            raise OutOfOrder(
+                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
+            )
+        return name
+
+    def open(self, name: EpisodeId, state: S, pinned: P) -> None:
+        """Open an episode whose name is unused."""
+        self._open[name] = OpenEpisode(name, state, pinned)
+
+    def named(self, call: str, episode: EpisodeId) -> OpenEpisode[S, P]:
+        """Return an open episode.
+
+        Raises:
+            OutOfOrder: if there is none of that name.
+        """
+        now = self._open.get(episode) if isinstance(episode, (int, str, np.integer)) else None
+        if now is None or isinstance(episode, bool):
+            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
+        return now
+
+    def ask(self, now: OpenEpisode[S, P], t: object, s: S) -> Decision | None:
+        """Return the decision made at step `t` before, or None where a new one may be made in `s`.
+
+        Raises:
+            OutOfOrder: if `t` is neither the next step nor one decided before, or the episode is over.
+            InvalidData: if `s` is not the state that the episode is in, or was in at step `t`.
+        """
+        decided = len(now.steps)
+        step = t if type(t) is int else check_integer("t", t, minimum=0, error=OutOfOrder)
+        over = now.terminated or now.closing or decided == self._horizon
+        if step == decided and not over:
+            if now.late:
+                if self._may_go_on is not None:
+                    self._may_go_on(s)
+            elif not self._same(s, now.state):
+                raise InvalidData(
+                    f"'state' must be the state observed last, {self._show(now.state)}, got {self._show(s)}. "
+                    "Finish the episode before deciding in the next one's first state."
+                )
+            return None
+        if 0 <= step < decided:
+            self._check_decided_in(now.steps[step], s)
+            return now.steps[step].decision
+        if over:
+            raise OutOfOrder(
+                f"'t' must be a step of episode {now.name!r}, got {t!r}. It is over"
+                f"{'.' if now.closing else ': call finish.'}"
+            )
+        raise OutOfOrder(
+            f"'t' must be the next step of episode {now.name!r}, got {t!r}. Call act with t = {decided}."
         )
+
+    def decide(self, now: OpenEpisode[S, P], s: S, decision: Decision) -> Decision:
+        """Note the decision of the next step, made in `s`, and return it."""
+        now.state = s
+        now.steps.append(Played(decision, s))
+        return decision
+
+    def step_of(self, now: OpenEpisode[S, P], t: object) -> int:
+        """Return the step that an outcome belongs to; None stands for the only one outstanding.
+
+        Raises:
+            OutOfOrder: if step `t` was not decided, or None does not single out a step.
+        """
+        if t is None:
+            outstanding = now.outstanding
+            if len(outstanding) != 1:
+                raise OutOfOrder(
+                    f"'t' must be given where not just one outcome is outstanding, got None in episode "
+                    f"{now.name!r}, where {outstanding or 'none'} are."
+                )
+            return outstanding[0]
+        step = check_integer("t", t, minimum=0, error=OutOfOrder)
+        if step >= len(now.steps):
+            raise OutOfOrder(
+                f"'t' must be a step decided in episode {now.name!r}, got {step} of {len(now.steps)}. "
+                "Call act first."
+            )
+        return step
+
+    def is_news(self, now: OpenEpisode[S, P], t: int, step: Transition, taken: object = None) -> bool:
+        """Return whether `step` is a new outcome of step `t`; False if it was observed before.
+
+        Raises:
+            InvalidAction: if another action was played than decided and `taken` does not name it.
+            InvalidData: if the outcome contradicts the states decided in, or the one observed before.
+            OutOfOrder: if an override comes after a chain has gone on with the step.
+        """
+        played = now.steps[t]
+        self._check_action(now, t, step.action, taken)
+        self._check_decided_in(played, step.state)
+        if not now.is_last(t) and not self._same(step.next_state, now.steps[t + 1].state):
+            raise InvalidData(
+                f"'next_state' must be the state decided in at step {t + 1}, "
+                f"{self._show(now.steps[t + 1].state)}, got {self._show(step.next_state)}."
+            )
+        if played.outcome is None:
+            return True
+        if not self._agree(played.outcome, step):
+            raise InvalidData(
+                f"'transition' must be what was observed at step {t} before, got another one. "
+                "Outcomes are told once; the same one again changes nothing."
+            )
+        return False
+
+    def note(self, now: OpenEpisode[S, P], t: int, step: Transition) -> None:
+        """Note the outcome of step `t`."""
+        now.steps[t].outcome = step
+        if now.is_last(t):
+            now.state, now.terminated = step.next_state, step.terminated
+
+    def close(self, now: OpenEpisode[S, P]) -> None:
+        """Note that no more decisions will be requested.
+
+        Raises:
+            OutOfOrder: if that was said before.
+        """
+        if now.closing:
+            raise OutOfOrder(
+                f"'finish' must name an episode that goes on, got {now.name!r}, which waits for the outcomes "
+                f"of steps {now.outstanding}. Observe or abandon it."
+            )
+        now.closing = True
+
+    def settle(self, now: OpenEpisode[S, P], release: Callable[[OpenEpisode[S, P]], None]) -> bool:
+        """Return whether a closing episode is complete, and forget it then.
+
+        `release` is called once, as soon as the place where the last step led is known.
+        """
+        if not now.closing or now.late:
+            return False
+        if not now.released:
+            release(now)
+            now.released = True
+        if now.outstanding:
+            return False
+        del self._open[now.name]
+        return True
+
+    def drop(self, now: OpenEpisode[S, P]) -> None:
+        """Forget an episode; what is outstanding of it is lost."""
+        for step in now.steps:
+            step.lost = step.outcome is None
+        del self._open[now.name]
+
+    def restore(self, now: OpenEpisode[S, P]) -> None:
+        """Take on an open episode of a file.
+
+        Raises:
+            InvalidData: if its steps do not follow from each other.
+        """
+        follows = len(now.steps) <= self._horizon
+        for step, after in pairwise(now.steps):
+            follows &= step.outcome is None or self._same(step.outcome.next_state, after.state)
+        last = now.steps[-1] if now.steps else None
+        if last is not None and not now.released:
+            reached = last.state if last.outcome is None else last.outcome.next_state
+            follows &= self._same(now.state, reached)
+        if not follows:
+            raise InvalidData("'open' must hold episodes whose steps follow from each other, got others.")
+        self._open[now.name] = now
+
+    def _check_action(self, now: OpenEpisode[S, P], t: int, action: int, taken: object) -> None:
+        decision = now.steps[t].decision
+        if taken is not None and check_integer("taken", taken, minimum=0, error=InvalidAction) != action:
+            raise InvalidAction(f"'taken' must be the action of the transition, {action}, got {taken!r}.")
+        if action == decision.action:
+            return
+        if taken is None:
+            raise InvalidAction(
+                f"'action' must be the one decided, {decision.action}, got {action}. "
+                f"If it was played all the same, pass taken={action}."
+            )
+        if decision.chain >= 0 and not now.is_last(t):
+            raise OutOfOrder(
+                f"'taken' must be given before the next decision where a chain explored, got it for step {t} "
+                f"of {now.t} in episode {now.name!r}. Observe such a step before the next act, or abandon "
+                "the episode."
+            )
+
+    def _check_decided_in(self, played: Played[S], s: S) -> None:
+        if not self._same(s, played.state):
+            raise InvalidData(
+                f"'state' must be the one decided in, {self._show(played.state)}, got {self._show(s)}."
+            )
+
+    def _agree(self, one: Transition, other: Transition) -> bool:
+        same = self._same(one.state, other.state) and self._same(one.next_state, other.next_state)
+        numbers = (one.action, one.reward, one.terminated)
+        return same and numbers == (other.action, other.reward, other.terminated)
+
+
+def check_episode_id(episode: object) -> EpisodeId:
+    """Return the name of an episode, a number of NumPy's as one of Python's.
+
+    Raises:
+        InvalidData: if it is neither a whole number nor a text.
+    """
+    if type(episode) is int or isinstance(episode, str):
+        return episode
+    if isinstance(episode, np.integer):
+        return int(episode)
+    raise InvalidData(f"'episode' must be a whole number or a text, got {episode!r}.")
+
+
+def listed(name: str, column: Sequence[Any] | NDArray[Any]) -> list[Any]:
+    """Return a column as a list of Python's own values."""
+    if isinstance(column, np.ndarray) and column.ndim == 1:
+        return list(column.tolist())
+    if isinstance(column, (list, tuple, range)):
+        return [value.item() if isinstance(value, np.generic) else value for value in column]
+    raise InvalidData(f"{name!r} must be a list or an array of one dimension, got {type(column).__name__}.")

@@ -146,7 +146,7 @@ class PlayedTable:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._steps: list[Played] = []
+        self._steps: list[Played[int]] = []
 
     def number(self, step: object) -> int | None:
         """Return the number of a step, None for what is none."""
@@ -171,7 +171,7 @@ class PlayedTable:
         }
 
     @staticmethod
-    def steps(arrays: Mapping[str, NDArray[Any]], setting: Setting) -> list[Played]:
+    def steps(arrays: Mapping[str, NDArray[Any]], setting: Setting) -> list[Played[int]]:
         """Return the steps that `to_arrays` was asked of, by number.
 
         Raises:
@@ -183,7 +183,7 @@ class PlayedTable:
         outcomes = as_array("played.outcome", arrays, (n, len(Transition._fields)), np.float64)
         lost = as_array("played.lost", arrays, (n,), bool)
         _check_decisions(decisions, states, setting)
-        _check_outcomes(outcomes, states, decisions[:, 0], setting)
+        _check_outcomes(outcomes, states, setting)
         return [
             Played(_decision(decision), int(state), _outcome(outcome), bool(gone))
             for decision, outcome, state, gone in zip(
@@ -192,7 +192,7 @@ class PlayedTable:
         ]
 
 
-def recalled(steps: Sequence[Played], number: object) -> Played | None:
+def recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None:
     """Return the step of that number, None for None.
 
     Raises:
@@ -231,7 +231,10 @@ def check_policy(name: str, policy: NDArray[Any], setting: Setting, ends: NDArra
 
 
 def check_shield(
-    kept: Mapping[str, Any], setting: Setting, episodes: Mapping[Any, OpenEpisode], explorers: Collection[int]
+    kept: Mapping[str, Any],
+    setting: Setting,
+    episodes: Mapping[Any, OpenEpisode[int, Any]],
+    explorers: Collection[int],
 ) -> None:
     """Raise InvalidData unless a shield's record is one of this problem and of these open episodes.
 
@@ -275,7 +278,7 @@ def check_shield(
             _truth("episodes", each)
         _whole("episodes", explored)
         decided = None if pending is None else pending[:3] + pending[4:]
-        agree = number == now.number and t == len(now.steps) - outstanding
+        agree = number == now.pinned.number and t == len(now.steps) - outstanding
         agree &= deficit == (0.0 if last is None else last.decision.deficit)
         agree &= terminated == now.terminated and (t == 0 or outstanding or reached == now.state)
         agree &= (pending is None) == (last is None or last.outcome is not None)
@@ -335,12 +338,13 @@ def _check_decisions(decisions: NDArray[Any], states: NDArray[Any], setting: Set
         raise InvalidData("'played.decision' must hold decisions of this problem, got others.")
 
 
-def _check_outcomes(
-    outcomes: NDArray[Any], states: NDArray[Any], actions: NDArray[Any], setting: Setting
-) -> None:
+def _check_outcomes(outcomes: NDArray[Any], states: NDArray[Any], setting: Setting) -> None:
     state, action, reward, reached, terminated = outcomes.T
-    fits = (state == states) & (action == actions) & (reward >= 0) & (reward <= 1)
+    fits = (state == states) & _wholes(action, 0, setting.n_actions) & (reward >= 0) & (reward <= 1)
     fits &= _wholes(reached, 0, setting.n_states) & np.isin(terminated, (0, 1))
+    # Another action than decided may have been played, but only an allowed one.
+    known = np.where(fits, action, 0).astype(np.int64)
+    fits &= setting.pair_index[states, known] >= 0
     if not (fits | np.isnan(outcomes).all(axis=1)).all():
         raise InvalidData("'played.outcome' must hold what followed the decisions, got something else.")
 

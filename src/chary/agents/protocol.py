@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
+from chary.agents._episodes import EpisodeId, Transition, check_episode_id, listed
+from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
 __all__ = ["Agent", "AgentSpec", "Discretises", "EpisodeId", "Transition", "check_episode_id", "listed"]
-
-# What names an episode: a number or the user's own name for it.
-EpisodeId: TypeAlias = int | str
-
-
-class Transition(NamedTuple):
-    """One step as the world answered it; the reward is in the user's own units."""
-
-    state: int
-    action: int
-    reward: float
-    next_state: int
-    terminated: bool
 
 
 @runtime_checkable
@@ -150,25 +137,3 @@ class AgentSpec:
                 )
             return np.array(mdp.recorded_policy)
         return np.array(as_policy("prior", self.prior, setting))
-
-
-def check_episode_id(episode: object) -> EpisodeId:
-    """Return what names an episode, if it can.
-
-    Raises:
-        InvalidData: if it is neither a whole number nor a text.
-    """
-    if type(episode) is int or isinstance(episode, str):
-        return episode
-    if isinstance(episode, np.integer):
-        return int(episode)
-    raise InvalidData(f"'episode' must be a whole number or a text, got {episode!r}.")
-
-
-def listed(name: str, column: Sequence[Any] | NDArray[Any]) -> list[Any]:
-    """Return a column as a list of Python's own values."""
-    if isinstance(column, np.ndarray) and column.ndim == 1:
-        return list(column.tolist())
-    if isinstance(column, (list, tuple, range)):
-        return [value.item() if isinstance(value, np.generic) else value for value in column]
-    raise InvalidData(f"{name!r} must be a list or an array of one dimension, got {type(column).__name__}.")

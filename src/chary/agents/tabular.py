@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -13,7 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents import make_agent
-from chary.agents._episodes import OpenEpisode, Played
+from chary.agents._episodes import (
+    EpisodeId,
+    Episodes,
+    OpenEpisode,
+    Played,
+    Transition,
+    listed,
+)
 from chary.agents._facts import Facts
 from chary.agents._learner import Learner
 from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair
@@ -35,7 +41,7 @@ from chary.agents._saving import (
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.fixed import Baseline
 from chary.agents.neighbours import MixtureSpec
-from chary.agents.protocol import AgentSpec, Discretises, EpisodeId, Transition, check_episode_id, listed
+from chary.agents.protocol import AgentSpec, Discretises
 from chary.arrays import Floats, Ints
 from chary.errors import (
     CharyError,
@@ -61,6 +67,24 @@ __all__ = ["TabularAgent"]
 
 
 NEEDS_CHANCE = ("stepmix", "epsmix", "random")
+
+
+@dataclass(slots=True, eq=False)
+class Pinned:
+    """All that stays the same in an episode: its plan, and the random numbers and mixture it began with.
+
+    `number` is the plan's, `version` how many batches had been learnt when the plan was made.
+    """
+
+    plan: TabularPlan
+    number: int
+    version: int
+    uniforms: Floats
+    explorer: Ints | None = None
+    switch: int = 0
+
+
+Open = OpenEpisode[int, Pinned]
 
 
 @final
@@ -156,10 +180,10 @@ class TabularAgent:
         self._mixture: Mixture | None = None
         self._frozen: Ints | None = None
         self._facts = Facts(setting)
-        self._open: dict[EpisodeId, OpenEpisode] = {}
+        self._episodes: Episodes[int, Pinned] = Episodes(setting.horizon, may_go_on=self._facts.check_left)
         self._discretiser: dict[str, NDArray[Any]] = {}
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
-        self._late_rollouts: list[list[Played]] = []
+        self._late_rollouts: list[list[Played[int]]] = []
         self.shield: Shield[int] | None = None
         self.last_outcome: Outcome[int] | None = None
         if isinstance(spec, CharyUCBVI):
@@ -187,17 +211,16 @@ class TabularAgent:
     @property
     def open_episodes(self) -> tuple[EpisodeId, ...]:
         """The episodes begun and neither complete nor abandoned."""
-        return tuple(self._open)
+        return self._episodes.names
 
     @property
     def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
         """The steps of open episodes that were decided and whose outcomes are not known yet."""
-        steps = {episode: tuple(now.outstanding) for episode, now in self._open.items()}
-        return {episode: missing for episode, missing in steps.items() if missing}
+        return self._episodes.outstanding
 
     def plan_of(self, episode: EpisodeId) -> TabularPlan:
         """Return the plan an open episode is pinned to."""
-        return self._opened("plan_of", episode).plan
+        return self._episodes.named("plan_of", episode).pinned.plan
 
     def warm_start(self, episodes: Iterable[Sequence[Transition]]) -> None:
         """Count logged or warm-up episodes, before the first episode begins.
@@ -234,11 +257,7 @@ class TabularAgent:
             InvalidData: if `episode` names nothing, or `state` is outside the space or terminal.
             InvalidSetting: if the bounds do not hold for that many episodes.
         """
-        episode = check_episode_id(episode)
-        if episode in self._open:
-            raise OutOfOrder(
-                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
-            )
+        name = self._episodes.unused(episode)
         s = self._facts.state("state", state)
         if self._facts.ends[s]:
             raise InvalidData(f"'state' must not be terminal at the start of an episode, got {s}.")
@@ -251,28 +270,28 @@ class TabularAgent:
         frozen = self.frozen_baseline
         horizon = self.setting.horizon
         uniforms = np.zeros(horizon + 1) if self._generator is None else self._generator.random(horizon + 1)
-        opened = OpenEpisode(plan, self._learner.plans, self._learner.version, s, uniforms)
+        pinned = Pinned(plan, self._learner.plans, self._learner.version, uniforms)
         if isinstance(self.spec, MixtureSpec):
             if self._mixture is None:
                 self._mixture = self._new_mixture()
             # The frozen baseline has no use for an optimistic plan.
-            opened.explorer = (
+            pinned.explorer = (
                 frozen
                 if self.spec.kind == FROZEN
                 else optimistic_policy(self.setting, self._learner.knowledge, self._ceiling)
             )
-            opened.switch = switch_step(
+            pinned.switch = switch_step(
                 self._mixture,
                 self._learner.knowledge.rows,
                 self._learner.knowledge.radii,
-                opened.explorer,
+                pinned.explorer,
                 s,
                 uniforms[0],
                 self._scratch,
             )
         if self.shield is not None:
-            self.shield.begin(episode, plan, self._learner.plans)
-        self._open[episode] = opened
+            self.shield.begin(name, plan, pinned.number)
+        self._episodes.open(name, s, pinned)
         self.episodes_begun += 1
 
     def act(self, episode: EpisodeId, t: int, state: int, *, proposal: int | None = None) -> Decision:
@@ -290,10 +309,9 @@ class TabularAgent:
             InvalidData: if `state` is not the state observed last.
             InvalidAction: if the proposal is not an action allowed in `state`.
         """
-        now = self._opened("act", episode)
-        episode = _plain(episode)
-        decided = self._ready(now, episode, t, state, proposal)
-        return self._decide(now, episode, int(t), int(state), proposal) if decided is None else decided
+        now = self._episodes.named("act", episode)
+        decided = self._ready(now, t, state, proposal)
+        return self._decide(now, int(state), proposal) if decided is None else decided
 
     def act_many(
         self,
@@ -315,16 +333,17 @@ class TabularAgent:
         for name, column in zip(("t", "states", "proposals"), columns, strict=True):
             if len(column) != len(names):
                 raise InvalidData(f"{name!r} must be as long as 'episodes', {len(names)}, got {len(column)}.")
-        asked: list[tuple[OpenEpisode, Decision | None]] = []
+        asked: list[tuple[Open, Decision | None]] = []
         new: dict[int, tuple[TabularPlan, list[int], list[int]]] = {}
         for episode, step, state, proposal in zip(names, *columns, strict=True):
-            now = self._opened("act_many", episode)
-            decided = self._ready(now, episode, step, state, proposal)
+            now = self._episodes.named("act_many", episode)
+            decided = self._ready(now, step, state, proposal)
             asked.append((now, decided))
             if decided is None:
-                if now.number not in new:
-                    new[now.number] = (now.plan, [], [])
-                _, steps, places = new[now.number]
+                number = now.pinned.number
+                if number not in new:
+                    new[number] = (now.pinned.plan, [], [])
+                _, steps, places = new[number]
                 steps.append(step)
                 places.append(state)
         if len(set(names)) < len(names):
@@ -335,54 +354,45 @@ class TabularAgent:
                 plan.prepare(steps, places)
         decide = self._decide
         return [
-            decide(now, episode, step, state, proposal) if decided is None else decided
-            for (now, decided), episode, step, state, proposal in zip(asked, names, *columns, strict=True)
+            decide(now, state, proposal) if decided is None else decided
+            for (now, decided), state, proposal in zip(asked, *columns[1:], strict=True)
         ]
 
-    def observe(self, episode: EpisodeId, transition: Transition, *, t: int | None = None) -> None:
-        """Take in what a decided action led to; an outcome told twice counts once.
+    def observe(
+        self, episode: EpisodeId, transition: Transition, *, t: int | None = None, taken: int | None = None
+    ) -> None:
+        """Take in what a decided action led to; an outcome observed twice counts once.
 
         Args:
             episode: An open episode, or one that was finished and whose outcomes are not all known.
             transition: What happened.
             t: At which step; may be left out where only one outcome is outstanding.
+            taken: The action of the transition, where it is not the one decided: someone overruled the
+                agent. The charge of the decision stays booked, a chain waits where it was, and the
+                transition counts as data about the action that was played.
 
         Raises:
-            OutOfOrder: if step `t` was not decided, or it is not clear which step is meant.
-            InvalidAction: if another action was played than the one decided.
+            OutOfOrder: if step `t` was not decided, or it is not clear which step is meant, or `taken` comes
+                too late for a chain.
+            InvalidAction: if another action was played than the one decided and `taken` does not name it.
             InvalidData: if the transition contradicts the setting, or the states decided in.
         """
-        now = self._opened("observe", episode)
-        episode = _plain(episode)
-        t = self._outcome_of(now, episode, t)
+        now = self._episodes.named("observe", episode)
+        t = self._episodes.step_of(now, t)
         step = self._facts.checked(transition)
-        played, last = now.steps[t], t + 1 == len(now.steps)
-        if step.action != played.decision.action:
-            raise InvalidAction(
-                f"'action' must be the one decided, {played.decision.action}, got {step.action}."
-            )
-        if step.state != played.state:
-            raise InvalidData(f"'state' must be the one decided in, {played.state}, got {step.state}.")
-        if not last and step.next_state != now.steps[t + 1].state:
-            raise InvalidData(
-                f"'next_state' must be the state decided in at step {t + 1}, {now.steps[t + 1].state}, "
-                f"got {step.next_state}."
-            )
-        if played.outcome is not None:
-            if played.outcome != step:
-                raise InvalidData(
-                    f"'transition' must be what was observed at step {t} before, got another one. "
-                    "Outcomes are told once; the same one again changes nothing."
-                )
+        if not self._episodes.is_news(now, t, step, taken):
             return
-        if last and self.shield is not None:
-            self.shield.observe(episode, step.next_state, terminated=step.terminated, transition=played)
+        if self.shield is not None and now.is_last(t):
+            self.shield.observe(
+                now.name,
+                step.next_state,
+                terminated=step.terminated,
+                transition=now.steps[t],
+                taken=step.action,
+            )
         self._facts.note(step)
-        played.outcome = step
-        if last:
-            now.state, now.terminated = step.next_state, step.terminated
-        if now.closing:
-            self._settle(now, episode)
+        self._episodes.note(now, t, step)
+        self._settle(now)
 
     def finish(self, episode: EpisodeId) -> None:
         """Say that no more decisions will be asked for; the episode counts once all outcomes are known.
@@ -390,14 +400,9 @@ class TabularAgent:
         Raises:
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
-        now = self._opened("finish", episode)
-        if now.closing:
-            raise OutOfOrder(
-                f"'finish' must name an episode that goes on, got {episode!r}, which waits for the outcomes "
-                f"of steps {now.outstanding}. Observe or abandon it."
-            )
-        now.closing = True
-        self._settle(now, episode)
+        now = self._episodes.named("finish", episode)
+        self._episodes.close(now)
+        self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
         """Forget an episode that will not be heard of again: none of its steps count.
@@ -408,12 +413,10 @@ class TabularAgent:
         Raises:
             OutOfOrder: if it is not open.
         """
-        now = self._opened("abandon", episode)
+        now = self._episodes.named("abandon", episode)
         if self.shield is not None and not now.released:
-            self._take_outcome(self.shield.abandon(episode))
-        for step in now.steps:
-            step.lost = step.outcome is None
-        del self._open[episode]
+            self._take_outcome(self.shield.abandon(now.name))
+        self._episodes.drop(now)
         self._learn_late_rollouts()
         self._trim()
 
@@ -505,7 +508,8 @@ class TabularAgent:
     def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return all there is to save, as arrays and as plain values."""
         table = PlayedTable()
-        oldest = min(self._open.values(), key=lambda now: now.version, default=None)
+        pins = [now.pinned for now in self._episodes]
+        oldest = min(pins, key=lambda pinned: pinned.version, default=None)
         arrays, learner = self._learner.record(
             self._learner.knowledge if oldest is None else oldest.plan.knowledge
         )
@@ -513,10 +517,10 @@ class TabularAgent:
         arrays |= {f"discretiser.{name}": array for name, array in self._discretiser.items()}
         arrays |= {"facts.ends": self._facts.ends, "facts.left": self._facts.left}
         arrays["ceiling"] = self._ceiling.ceiling
-        for i, now in enumerate(self._open.values()):
-            arrays[f"open.{i}.uniforms"] = now.uniforms
-            if now.explorer is not None:
-                arrays[f"open.{i}.explorer"] = now.explorer
+        for i, pinned in enumerate(pins):
+            arrays[f"open.{i}.uniforms"] = pinned.uniforms
+            if pinned.explorer is not None:
+                arrays[f"open.{i}.explorer"] = pinned.explorer
         if self._frozen is not None:
             arrays["frozen"] = self._frozen
         if self._oracle_value is not None:
@@ -531,7 +535,10 @@ class TabularAgent:
             "generator": generator_values(self._generator),
             "learner": learner,
             "shield": None if self.shield is None else self.shield.record(table.number),
-            "open": [[episode, *now.record(table.number)] for episode, now in self._open.items()],
+            "open": [
+                [now.name, pin.number, pin.version, now.state, pin.switch, *now.record(table.number)]
+                for now, pin in zip(self._episodes, pins, strict=True)
+            ],
             "late_rollouts": [[table.number(step) for step in rollout] for rollout in self._late_rollouts],
         }
         return arrays | table.to_arrays(), about
@@ -540,7 +547,7 @@ class TabularAgent:
         """Take on what `_record` returned."""
         steps = PlayedTable.steps(arrays, self.setting)
 
-        def recall(number: object) -> Played | None:
+        def recall(number: object) -> Played[int] | None:
             return recalled(steps, number)
 
         versions = {int(kept[2]) for kept in about["open"]}
@@ -567,42 +574,27 @@ class TabularAgent:
                 memory[:] = as_array(f"mixture.{name}", arrays, memory.shape, np.float64)
                 if not np.isfinite(memory).all():
                     raise InvalidData(f"'mixture.{name}' must be finite, got others.")
-        for i, (episode, *kept) in enumerate(about["open"]):
-            now = OpenEpisode.restored(
-                plans[int(kept[1])],
-                kept,
-                as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64),
-                recall,
-            )
-            self._check_restored(now)
+        for i, (episode, number, version, state, switch, *kept) in enumerate(about["open"]):
+            uniforms = as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64)
+            pinned = Pinned(plans[int(version)], int(number), int(version), uniforms, switch=int(switch))
+            if not (0 <= pinned.number <= self._learner.plans and ((uniforms >= 0) & (uniforms < 1)).all()):
+                raise InvalidData(f"'open' must hold episodes an agent can begin, got another {episode!r}.")
             if f"open.{i}.explorer" in arrays:
-                now.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
-                check_policy("explorer", now.explorer, self.setting, self._facts.ends)
+                pinned.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
+                check_policy("explorer", pinned.explorer, self.setting, self._facts.ends)
             elif isinstance(self.spec, MixtureSpec):
                 raise InvalidData(f"'open' must hold an explorer for episode {episode!r}, got none.")
-            self._open[check_episode_id(episode)] = now
+            s = self._facts.state("state", state)
+            self._episodes.restore(OpenEpisode.restored(episode, s, pinned, kept, recall))
         if self.shield is not None:
-            unreleased = {episode: now for episode, now in self._open.items() if not now.released}
+            unreleased = {now.name: now for now in self._episodes if not now.released}
             check_shield(about["shield"], self.setting, unreleased, self._learner.explorers)
             self.shield.restore(
-                about["shield"], {episode: now.plan for episode, now in self._open.items()}, recall
+                about["shield"], {now.name: now.pinned.plan for now in self._episodes}, recall
             )
         self._late_rollouts = [
             [step for step in map(recall, numbers) if step is not None] for numbers in about["late_rollouts"]
         ]
-
-    def _check_restored(self, now: OpenEpisode) -> None:
-        """Raise InvalidData unless an open episode can have come to be: its steps follow from each other."""
-        self._facts.state("state", now.state)
-        follows = len(now.steps) <= self.setting.horizon and 0 <= now.number <= self._learner.plans
-        for step, after in itertools.pairwise(now.steps):
-            follows &= step.outcome is None or step.outcome.next_state == after.state
-        last = now.steps[-1] if now.steps else None
-        if last is not None and not now.released:
-            follows &= now.state == (last.state if last.outcome is None else last.outcome.next_state)
-        follows &= bool(((now.uniforms >= 0) & (now.uniforms < 1)).all())
-        if not follows:
-            raise InvalidData("'open' must hold episodes whose steps follow from each other, got others.")
 
     def _new_mixture(self) -> Mixture:
         assert isinstance(self.spec, MixtureSpec)
@@ -614,35 +606,13 @@ class TabularAgent:
             oracle_value=self._oracle_value,
         )
 
-    def _ready(
-        self, now: OpenEpisode, episode: EpisodeId, t: object, state: object, proposal: object
-    ) -> Decision | None:
+    def _ready(self, now: Open, t: object, state: object, proposal: object) -> Decision | None:
         """Return the decision made at step `t` before, or None once a new one may be made."""
-        decided = len(now.steps)
         s = self._facts.state("state", state)
-        if type(t) is not int:
-            t = check_integer("t", t, minimum=0, error=OutOfOrder)
-        if t == decided and not (now.terminated or now.closing) and t < self.setting.horizon:
-            if t > 0 and now.steps[-1].outcome is None:
-                # The outcome is late: where it led is said here.
-                self._facts.check_left(s)
-            elif s != now.state:
-                raise InvalidData(f"'state' must be the state observed last, {now.state}, got {s}.")
-            if proposal is not None:
-                self._check_proposal(s, proposal)
-            return None
-        if 0 <= t < decided:
-            if s != now.steps[t].state:
-                raise InvalidData(f"'state' must be the one decided in, {now.steps[t].state}, got {s}.")
-            return now.steps[t].decision
-        if now.terminated or now.closing or decided == self.setting.horizon:
-            raise OutOfOrder(
-                f"'t' must be a step of episode {episode!r}, got {t!r}. It is over"
-                f"{'.' if now.closing else ': call finish.'}"
-            )
-        raise OutOfOrder(
-            f"'t' must be the next step of episode {episode!r}, got {t!r}. Call act with t = {decided}."
-        )
+        decided = self._episodes.ask(now, t, s)
+        if decided is None and proposal is not None:
+            self._check_proposal(s, proposal)
+        return decided
 
     def _check_proposal(self, s: int, proposal: object) -> None:
         if self.shield is None:
@@ -653,54 +623,29 @@ class TabularAgent:
         if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
             raise InvalidAction(f"'proposal' must be an action allowed in state {s}, got {a}.")
 
-    def _decide(self, now: OpenEpisode, episode: EpisodeId, t: int, s: int, proposal: int | None) -> Decision:
+    def _decide(self, now: Open, s: int, proposal: int | None) -> Decision:
         """Make the decision of a step that is ready."""
         if self.shield is not None:
-            if t and now.steps[-1].outcome is None:
-                # The outcome is late, but where it led is known now: the episode goes on there.
-                self.shield.observe(episode, s, terminated=False, transition=now.steps[-1])
-            decision = self.shield.decide(episode, t, s, proposal=proposal)
+            if now.late:
+                # Where the last step led is known now, though not its reward: the episode goes on there.
+                self.shield.observe(now.name, s, terminated=False, transition=now.steps[-1])
+            decision = self.shield.decide(now.name, now.t, s, proposal=proposal)
         else:
-            action, explored = self._choose(now, t, s)
-            decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.number, -1)
-        now.state = s
-        now.steps.append(Played(decision, s))
+            action, explored = self._choose(now.pinned, now.t, s)
+            decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
         self._facts.left[s] = True
-        return decision
+        return self._episodes.decide(now, s, decision)
 
-    def _outcome_of(self, now: OpenEpisode, episode: EpisodeId, t: int | None) -> int:
-        """Return which step an outcome belongs to."""
-        if t is None:
-            outstanding = now.outstanding
-            if len(outstanding) != 1:
-                raise OutOfOrder(
-                    f"'t' must be given where not just one outcome is outstanding, got None in episode "
-                    f"{episode!r}, where {outstanding or 'none'} are."
-                )
-            return outstanding[0]
-        step = check_integer("t", t, minimum=0, error=OutOfOrder)
-        if step >= len(now.steps):
-            raise OutOfOrder(
-                f"'t' must be a step decided in episode {episode!r}, got {step} of {len(now.steps)}. "
-                "Call act first."
-            )
-        return step
+    def _settle(self, now: Open) -> None:
+        """Count an episode that is closing once all of its outcomes are known."""
+        if self._episodes.settle(now, self._release):
+            self._learn_late_rollouts()
+            self._learner.learn(now.lessons, [other.pinned.plan for other in self._episodes])
+            self._trim()
 
-    def _settle(self, now: OpenEpisode, episode: EpisodeId) -> None:
-        """Release the chains of an episode that is closing, and count it if all of its outcomes are known."""
-        if now.steps and now.steps[-1].outcome is None:
-            # Where the last step led is not known yet, so its chain cannot wait there.
-            return
-        if self.shield is not None and not now.released:
-            self._take_outcome(self.shield.finish(episode))
-        now.released = True
-        if now.outstanding:
-            return
-        del self._open[episode]
-        self._learn_late_rollouts()
-        outcomes = [step.outcome for step in now.steps if step.outcome is not None]
-        self._learner.learn(outcomes, [other.plan for other in self._open.values()])
-        self._trim()
+    def _release(self, now: Open) -> None:
+        if self.shield is not None:
+            self._take_outcome(self.shield.finish(now.name))
 
     def _take_outcome(self, outcome: Outcome[int]) -> None:
         self.last_outcome = outcome
@@ -712,7 +657,7 @@ class TabularAgent:
 
     def _learn_late_rollouts(self) -> None:
         """Let explorers learn from the meta-rollouts whose outcomes are all known by now."""
-        waiting: list[list[Played]] = []
+        waiting: list[list[Played[int]]] = []
         for rollout in self._late_rollouts:
             if any(step.lost for step in rollout):
                 continue
@@ -725,28 +670,18 @@ class TabularAgent:
 
     def _trim(self) -> None:
         """Keep no more than the plans in use need."""
-        self._learner.trim(min((now.version for now in self._open.values()), default=self._learner.version))
+        versions = (now.pinned.version for now in self._episodes)
+        self._learner.trim(min(versions, default=self._learner.version))
 
-    def _choose(self, now: OpenEpisode, t: int, s: int) -> tuple[int, bool]:
+    def _choose(self, pinned: Pinned, t: int, s: int) -> tuple[int, bool]:
         if isinstance(self.spec, MixtureSpec):
-            assert now.explorer is not None
-            policy = now.explorer if t >= now.switch else self.frozen_baseline
-            return int(policy[t, s]), t >= now.switch
+            assert pinned.explorer is not None
+            policy = pinned.explorer if t >= pinned.switch else self.frozen_baseline
+            return int(policy[t, s]), t >= pinned.switch
         if isinstance(self.spec, Baseline):
-            return now.plan.baseline(t, s), False
-        pair = uniform_pair(self._learner.knowledge.rows, s, now.uniforms[t + 1])
+            return pinned.plan.baseline(t, s), False
+        pair = uniform_pair(self._learner.knowledge.rows, s, pinned.uniforms[t + 1])
         return int(self.setting.pair_action[pair]), True
-
-    def _opened(self, call: str, episode: EpisodeId) -> OpenEpisode:
-        now = self._open.get(episode) if isinstance(episode, (int, str, np.integer)) else None
-        if now is None or isinstance(episode, bool):
-            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
-        return now
-
-
-def _plain(episode: EpisodeId) -> EpisodeId:
-    """Return a number of NumPy's as one of Python's, which can be saved."""
-    return int(episode) if isinstance(episode, np.integer) else episode
 
 
 def _check_own(own: object, setting: Setting, *, given: bool) -> None:

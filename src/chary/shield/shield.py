@@ -334,8 +334,19 @@ class Shield(Generic[S]):
         now.pending = (self._pool.keep(s), decision)
         return decision
 
-    def observe(self, episode: Hashable, s_next: S, *, terminated: bool, transition: object = None) -> None:
+    def observe(
+        self,
+        episode: Hashable,
+        s_next: S,
+        *,
+        terminated: bool,
+        transition: object = None,
+        taken: int | None = None,
+    ) -> None:
         """Take in where the decided step led; `transition` comes back with the finished chain.
+
+        `taken` is the action that was played. Where it is not the one decided, what was booked stays booked,
+        but the step of the chain did not happen: the chain waits where the step was to be played.
 
         Raises:
             OutOfOrder: if no decided step is outstanding.
@@ -355,6 +366,9 @@ class Shield(Generic[S]):
         now.pending, now.reached = None, reached
         now.terminated = ended
         now.t += 1
+        if taken is not None and taken != decision.action:
+            self._part(now, s)
+            return
         chain = now.fed
         if chain is None or chain.complete:
             return
