@@ -11,10 +11,13 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from chary._workers import worker_pool
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
+from chary.mdp import REWARD_KNOWLEDGE
+from chary.planner._full import CHARGES
+from chary.shield import RULES
 from chary.statistics import clopper_pearson
 
 __all__ = ["CALIBRATED_FAMILIES", "Calibration", "Trial", "calibrate"]
@@ -89,15 +92,15 @@ def calibrate(
     problem: str,
     *,
     eta: float,
-    bonus: str = "hoeffding",
+    bonus: Annotated[str, CALIBRATED_FAMILIES] = "hoeffding",
     delta: float = 0.1,
     runs: int = 20,
     episodes: int = 1000,
     warmup: int = 500,
     seed: int = 0,
-    rule: str = "strict",
-    charge: str = "coupled",
-    reward: str = "estimated",
+    rule: Annotated[str, RULES] = "strict",
+    charge: Annotated[str, CHARGES] = "coupled",
+    reward: Annotated[str, REWARD_KNOWLEDGE] = "estimated",
     step_bound: float | None = None,
     precision: float = 1.1,
     workers: int | None = None,
@@ -110,21 +113,21 @@ def calibrate(
     each time. Scales go down in quarters until one fails, then the edge is found to a factor `precision`.
 
     Args:
-        problem: The name of a problem with siblings.
-        eta: The budget of an episode, in the problem's own units.
-        bonus: hoeffding or bernstein; the other families are solved exactly and have no scale.
-        delta: The share of runs, in (0, 1), that may fail.
-        runs: How many siblings to play at each scale, >= 1.
-        episodes: Online episodes of a run, >= 1.
-        warmup: Random episodes before, >= 0.
-        seed: Siblings and runs are drawn from it.
-        rule: The rule to calibrate for.
-        charge: The charge to calibrate for.
-        reward: known or estimated.
-        step_bound: With rule `capped`, its bound.
-        precision: The factor, > 1, within which the edge is found.
-        workers: Processes to use; all cores by default.
-        progress: Called with runs done and runs foreseen.
+        problem: Name of a problem with siblings.
+        eta: Exploration budget per episode, in the problem's reward units.
+        bonus: Family of the confidence bounds. The other families are solved exactly and have no scale.
+        delta: Share of runs, in (0, 1), that may fail.
+        runs: Number of sibling problems played at each scale, >= 1.
+        episodes: Number of online episodes per run, >= 1.
+        warmup: Number of uniformly random episodes before them, >= 0.
+        seed: Random seed for siblings and runs.
+        rule: Rule that decides which exploring steps the budget allows.
+        charge: Formula for the charge of an exploring step.
+        reward: Whether the reward function is known to the agent or estimated from data.
+        step_bound: Largest true gap assumed by rule capped, in the problem's reward units.
+        precision: Factor, > 1, within which the scale is found.
+        workers: Number of processes, by default one per core.
+        progress: Called with the number of finished runs and of expected runs.
         **options: Options of the problem.
 
     Raises:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chary.arrays import Floats, Ints
-from chary.data import Log
 from chary.data._columns import Places
+from chary.data.logs import Log, check_log
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
 from chary.mdp.setting import Setting
 from chary.model.bounds import Bounds
@@ -114,10 +114,7 @@ def evaluate_policy(
         >>> found.estimate, round(found.lower, 2), round(found.upper, 2), found.standing
         (0.5, 0.41, 0.59, 'certified')
     """
-    if not isinstance(log, Log):
-        raise InvalidSetting(
-            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
+    check_log(log)
     check_choice("method", method, METHODS)
     family = Bounds() if bounds is None else bounds
     if not isinstance(family, Bounds):
@@ -163,10 +160,7 @@ def start_weights(log: Log, setting: Setting) -> Floats:
     Raises:
         InvalidData: if a state is none of the setting's.
     """
-    if not isinstance(log, Log):
-        raise InvalidSetting(
-            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
+    check_log(log)
     log.check_shape(setting)
     counts = np.bincount(log.state[log.t == 0], minlength=setting.n_states)
     return np.asarray(counts / counts.sum())

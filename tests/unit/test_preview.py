@@ -22,6 +22,7 @@ from chary.errors import CharyError, InvalidData, InvalidSetting
 from chary.planner.plan import optimistic_policy
 from chary.preview import Preview, preview
 from chary.preview.measure import Lanes, grid_of, play, smallest_eta
+from chary.preview.options import PreviewOptions
 from chary.preview.page import PAGE_LIMIT, page_bytes
 from chary.preview.problem import learn_log, make_problem
 from chary.shield import Rule, Shield
@@ -74,18 +75,8 @@ def bandit(rewards: dict[int, list[float]]) -> Log:
 @pytest.mark.parametrize("family", ["kl", "hoeffding", "bernstein", "l1"])
 def test_the_plan_is_the_one_an_agent_would_begin_with(family: str) -> None:
     log = walk()
-    problem = make_problem(
-        log,
-        horizon=None,
-        discount=0.9,
-        reward_low=0.0,
-        reward_high=1.0,
-        n_states=None,
-        n_actions=None,
-        value_cap=None,
-        support=None,
-        allowed="all",
-    )
+    declared = PreviewOptions(etas=[1.0], discount=0.9, reward_low=0.0, reward_high=1.0)
+    problem = make_problem(log, declared)
     spec = CharyUCBVI(eta=1.0, bonus=family)
     agent = TabularAgent(spec, problem.setting, max_episodes=100, warmup=log.n_episodes)
     agent.warm_start(log.episodes())
@@ -109,18 +100,7 @@ def test_the_replay_books_what_the_shield_books(rule: str, after_refusal: str, c
     options["step_bound"] = 1.2 if rule == "capped" else None
     found = known(log, etas=[eta], rules=[rule], **options)
     spec = CharyUCBVI(eta=eta, rule=rule, **options)
-    setting = make_problem(
-        log,
-        horizon=None,
-        discount=1.0,
-        reward_low=0.0,
-        reward_high=1.0,
-        n_states=None,
-        n_actions=None,
-        value_cap=None,
-        support=None,
-        allowed="all",
-    ).setting
+    setting = make_problem(log, PreviewOptions(etas=[eta], reward_low=0.0, reward_high=1.0)).setting
     agent = TabularAgent(spec, setting)
     agent.warm_start(log.episodes())
     plan = agent.plan

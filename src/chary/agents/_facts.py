@@ -9,12 +9,10 @@ import numpy as np
 from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer
-from chary.mdp.setting import Setting
+from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
 __all__ = ["Columns", "Facts"]
 
-
-REWARD_TOLERANCE = 1e-9
 
 # Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
 Columns = tuple[Ints, Ints, Ints, Floats, Bools]

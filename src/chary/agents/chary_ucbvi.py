@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from chary.agents.protocol import AgentSpec
 from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import Setting
 from chary.model.bounds import weaker
 from chary.planner._full import CHARGES
-from chary.shield import CLOCKS, RULES, Rule
+from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
 
 __all__ = ["DATA", "MAX_DIFFERENCE_STATES", "CharyUCBVI"]
 
@@ -27,30 +27,30 @@ class CharyUCBVI(AgentSpec):
     """Uniformly conservative UCBVI, docs/algorithm.md sections 2 to 5.
 
     Args:
-        eta: The exploration budget of every episode, in the user's reward units; inf is no budget.
-        rule: Which steps the budget affords: strict, capped, paper, unlimited or closed.
-        step_bound: With rule `capped` alone: the largest true gap assumed, in the user's reward units.
-        after_refusal: `pause` keeps the ledger open for cheaper steps later in the episode, `close` ends
-            exploration at the first refusal. By default `pause` (`close` with chains off).
-        charge: What a step is charged: paper, coupled or difference.
-        pool: How many chains may be open at once, >= 1.
-        clock: Whether a chain's explorer plays by the `episode`'s step or by the chain's own, `meta`.
-        data: Whether explorers learn from `all` data or from the warm-up and finished chains, `meta`.
-        patience: Episodes without an advance after which a chain is abandoned; None waits for ever.
-        chains: False explores from the start of each episode until refused, the naive strategy.
+        rule: Rule that decides which exploring steps the budget allows.
+        step_bound: Largest true gap assumed by rule capped, in the problem's reward units.
+        after_refusal: Whether an episode may explore again after a refusal. `pause` keeps the ledger open for
+            cheaper steps later in the episode, `close` ends exploration. By default `pause` (`close` with
+            chains off).
+        charge: Formula for the charge of an exploring step.
+        pool: Largest number of chains open at once, >= 1.
+        clock: Whether explorers count the steps of the episode or, with meta, of the chain.
+        data: Whether explorers learn from all data or, with meta, from the warm-up and finished chains.
+        patience: Number of episodes without an advance after which a chain is abandoned. None never abandons.
+        chains: Whether exploration resumes in later episodes; off explores from each start until refused.
     """
 
     name: ClassVar[str] = "chary"
     summary: ClassVar[str] = "UCBVI inside a per-episode exploration budget"
     shielded: ClassVar[bool] = True
 
-    rule: str = "strict"
+    rule: Annotated[str, RULES] = "strict"
     step_bound: float | None = None
-    after_refusal: str | None = None
-    charge: str = "coupled"
+    after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
+    charge: Annotated[str, CHARGES] = "coupled"
     pool: int = 1000
-    clock: str = "episode"
-    data: str = "all"
+    clock: Annotated[str, CLOCKS] = "episode"
+    data: Annotated[str, DATA] = "all"
     patience: int | None = None
     chains: bool = True
 

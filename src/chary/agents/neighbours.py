@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from chary.agents import _mixtures
 from chary.agents.protocol import AgentSpec
@@ -19,12 +19,12 @@ class MixtureSpec(AgentSpec):
     """An agent that plays the warm-up's baseline up to some step and its explorer from there on.
 
     Args:
-        baseline_value: Whether the value of that baseline is `estimated` from above, or told by an `oracle`.
+        baseline_value: Whether mixing agents estimate the baseline's value or get it from an oracle.
     """
 
     kind: ClassVar[int] = _mixtures.UCBVI
 
-    baseline_value: str = "estimated"
+    baseline_value: Annotated[str, BASELINE_VALUES] = "estimated"
 
     def check(self) -> None:
         """Raise a CharyError at the first option that is out of range."""
@@ -51,7 +51,7 @@ class CUCBVI(MixtureSpec):
     """Conservative UCBVI (Garcelon et al. 2020): whole episodes of optimism once enough was earned.
 
     Args:
-        alpha: The share of the baseline's value, in [0, 1], that may be lost on average.
+        alpha: Share of the baseline's value, in [0, 1], that cucbvi may lose on average.
     """
 
     name: ClassVar[str] = "cucbvi"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from chary.agents._episodes import EpisodeId, Transition, check_episode_id, listed
 from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
-from chary.model.bounds import UCBVI_FAMILIES, Bounds
+from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
 __all__ = ["Agent", "AgentSpec", "Discretises", "EpisodeId", "Transition", "check_episode_id", "listed"]
@@ -54,17 +54,17 @@ class Discretises(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AgentSpec:
-    """What all agents can be told; the single source of the command line's options.
+    """The options of all agents; the command line's options are generated from the specifications.
 
     Args:
-        eta: The exploration budget an episode may lose, in the user's reward units; agents without a shield
-            are only judged by it.
-        bonus: The family of bounds, one of hoeffding, l1, kl, bernstein (ucbvi also: ch, bf).
-        bonus_scale: A factor on the bonus, > 0; below 1 bounds are calibrated, not certified.
-        delta: The probability, in (0, 1), with which the bounds of a whole run may fail.
-        reward: Whether the reward function is `known` to the agent or `estimated` from data.
-        prior: A policy that decides ties of the baseline: (S,) actions, (S, A) probabilities, or "recorded"
-            for the one that comes with the problem.
+        eta: Exploration budget per episode, in the problem's reward units; inf means no budget. Agents
+            without a shield are only judged by it.
+        bonus: Family of the confidence bounds; ucbvi also takes ch and bf.
+        bonus_scale: Factor on the bonus, > 0; below 1 bounds are calibrated, not certified.
+        delta: Probability, in (0, 1), with which the bounds of a run may fail.
+        reward: Whether the reward function is known to the agent or estimated from data.
+        prior: Policy that decides ties of the baseline, by default none; a file contains actions. In Python
+            (S,) actions, (S, A) probabilities, or "recorded" for the one that comes with the problem.
     """
 
     name: ClassVar[str] = ""
@@ -72,11 +72,11 @@ class AgentSpec:
     shielded: ClassVar[bool] = False
 
     eta: float | None = None
-    bonus: str = "kl"
+    bonus: Annotated[str, FAMILIES] = "kl"
     bonus_scale: float = 1.0
     delta: float = 0.1
-    reward: str = "estimated"
-    prior: ArrayLike | str | None = None
+    reward: Annotated[str, REWARD_KNOWLEDGE] = "estimated"
+    prior: Annotated[ArrayLike | str | None, "recorded|none|FILE"] = None
 
     def __post_init__(self) -> None:
         self.check()

@@ -74,9 +74,9 @@ def check_assumptions(
 
     Args:
         mdp: The true MDP.
-        eta: The budget, in the user's reward units; infinity is allowed.
-        step_bound: What 2.3 bounds gaps by, in the user's units; eta / 2 by default, as rule `paper` needs.
-            Give the xi of rule `capped` to check that rule's assumption instead.
+        eta: Exploration budget per episode, in the problem's reward units; inf is allowed.
+        step_bound: Bound that gaps are compared with, by default eta / 2. Rule `paper` needs eta / 2;
+            the xi of rule `capped` checks that rule's assumption instead.
         rng: Where given, some random policies are tried too.
 
     Raises:

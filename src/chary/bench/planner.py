@@ -273,10 +273,10 @@ def bench(
 
     Args:
         problem: A problem's name.
-        episodes: Online episodes of every run, >= 1.
-        only: Names of `configurations` to measure, in this order; all of them if empty.
-        seed: A whole number >= 0; the same for every run.
-        repeats: How often to measure each configuration, >= 1.
+        episodes: Number of online episodes per run, >= 1; ignored for hiv.
+        only: Configuration to measure, by default all; repeat the option for several.
+        seed: Random seed.
+        repeats: Number of measurements per configuration, >= 1.
         progress: Called now and then with a label, episodes done and episodes in all.
 
     Raises:

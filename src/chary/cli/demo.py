@@ -88,8 +88,8 @@ def play(
     """Run each algorithm on the same warm-up and the same seed, and yield its run.
 
     Args:
-        episodes: Online episodes of every algorithm.
-        seed: A whole number >= 0.
+        episodes: Number of online episodes per algorithm.
+        seed: Random seed.
         progress: Called now and then with a label, episodes done and episodes in all.
     """
     mdp = inventory()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chary.cli.options import Json, count, number, word
+from chary.cli.options import Json, command
 from chary.cli.terminal import SweepBars, show
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 
@@ -24,119 +26,156 @@ __all__ = ["add_sweep_commands"]
 FAILED = 1
 # An extra number behind `--etas 0.1` is one more budget.
 MORE_NUMBERS = {"allow_extra_args": True, "ignore_unknown_options": False}
+PRESETS = "inventory|sepsis|hiv"
 
-Quickly = Annotated[bool, typer.Option("--quick", help="Fewer seeds, episodes and studies, the same report.")]
-Seeds = Annotated[int | None, count("How many seeds.")]
-Episodes = Annotated[int | None, count("Online episodes of every run.")]
-Etas = Annotated[
-    list[str] | None,
-    typer.Option(help="Budgets, one an option or several with commas between them.", metavar="X,..."),
-]
-Studies = Annotated[str | None, word("all|none|NAME,...", "Which studies are run beside the main one.")]
-Patient = Annotated[str | None, word("base|0..5", "hiv: who is treated.")]
-Device = Annotated[str, word("cpu|gpu", "hiv: what the learner computes on.")]
-Out = Annotated[Path | None, typer.Option(help="The sweep's folder.", metavar="DIR", show_default=False)]
-Workers = Annotated[int | None, count("Processes; one a core by default.")]
-EngineName = Annotated[str, word("local|ray", "What plays the runs.")]
-Address = Annotated[str | None, typer.Option(help="ray: a running cluster, HOST:PORT.", metavar="ADDRESS")]
-Extend = Annotated[bool, typer.Option("--extend", help="Add runs to a folder that holds a part of them.")]
-Recompute = Annotated[
-    bool, typer.Option("--recompute", help="Compute results again that were tampered with.")
-]
-SaveEvery = Annotated[float | None, number("Seconds after which a run that goes on is saved.")]
-WithReport = Annotated[bool, typer.Option(help="Write the report at the end.")]
-Folder = Annotated[Path, typer.Argument(help="A sweep's folder.", show_default=False, metavar="DIR")]
+Folder = Annotated[Path, typer.Argument(help="Folder of a sweep.", show_default=False, metavar="DIR")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """The options of reproduce and sweep.
+
+    Args:
+        quick: Run fewer seeds, episodes and studies, with the same report.
+        seeds: Number of seeds.
+        episodes: Number of online episodes per run.
+        etas: Budgets, separated by commas or given by several options.
+        studies: Which studies to run in addition to the main one.
+        patient: The patient to treat, for hiv only.
+        device: The device that the learner computes on, for hiv only.
+        out: The folder of the sweep.
+        workers: Number of processes, one per core by default.
+        engine: Where the runs are executed.
+        address: Address HOST:PORT of a running cluster, for engine ray only.
+        extend: Add runs to a folder that contains some of them.
+        recompute: Compute results again if their files were changed.
+        save_every: Seconds between checkpoints of an unfinished run.
+        report: Write the report at the end.
+    """
+
+    quick: bool = False
+    seeds: int | None = None
+    episodes: int | None = None
+    etas: Annotated[Sequence[str], "X,..."] = ()
+    studies: Annotated[str | None, "all|none|NAME,..."] = None
+    patient: Annotated[str | None, "base|0..5"] = None
+    device: Annotated[str, ("cpu", "gpu")] = "cpu"
+    out: Annotated[Path | None, "DIR"] = None
+    workers: int | None = None
+    engine: Annotated[str, ("local", "ray")] = "local"
+    address: Annotated[str | None, "ADDRESS"] = None
+    extend: bool = False
+    recompute: bool = False
+    save_every: float | None = None
+    report: bool = True
+
+    def changed(self, asked: Experiment, extra: Sequence[str]) -> Experiment:
+        """Return an experiment with these changes; `extra` are the arguments after the last option."""
+        chosen: list[str] | None = list(asked.quick.studies) if self.quick else None
+        if self.studies is not None:
+            every = {"all": [study.name for study in asked.studies], "none": []}
+            chosen = every.get(self.studies, self.studies.split(","))
+        if extra and not self.etas:
+            raise InvalidSetting(f"'{extra[0]}' is one argument too many.")
+        budgets = _numbers([*self.etas, *extra]) if self.etas else None
+        return (asked.shrunk() if self.quick else asked).changed(
+            episodes=self.episodes, seeds=self.seeds, etas=budgets, studies=chosen, patient=self.patient
+        )
+
+    def made_engine(self, asked: Experiment) -> Engine:
+        """Return the engine that these options describe."""
+        from chary.sweeps.engines.local import ENGINES, LocalEngine
+        from chary.sweeps.family import DEVICES
+        from chary.sweeps.perform import CHECKPOINT_SECONDS
+
+        check_choice("engine", self.engine, ENGINES)
+        check_choice("device", self.device, DEVICES)
+        if self.device not in asked.family.devices:
+            raise InvalidSetting(
+                f"'device' must be {DEVICES[0]!r} with problem {asked.conditions.problem!r}, "
+                f"got {self.device!r}."
+            )
+        if self.workers is not None:
+            check_integer("workers", self.workers, minimum=1)
+        seconds = self.save_every
+        if seconds is not None:
+            check_real("save_every", seconds, low=0.0)
+        if self.device != DEVICES[0]:
+            engine = None if self.engine == ENGINES[0] else self.engine
+            given = {"engine": engine, "workers": self.workers, "address": self.address}
+            for option, value in given.items():
+                if value:
+                    raise InvalidSetting(
+                        f"{option!r} must be left out with device {self.device!r}, got {value!r}: "
+                        "one process plays all runs there."
+                    )
+            from chary.sweeps.engines.gpu import SAVE_SECONDS, DeviceEngine
+
+            return DeviceEngine(checkpoint_seconds=SAVE_SECONDS if seconds is None else seconds)
+        seconds = CHECKPOINT_SECONDS if seconds is None else seconds
+        if self.engine == "ray":
+            from chary.sweeps.engines.ray import RayEngine
+
+            return RayEngine(self.workers, address=self.address, checkpoint_seconds=seconds)
+        if self.address is not None:
+            raise InvalidSetting(
+                f"'address' must be left out with engine 'local', got {self.address!r}. Use --engine ray."
+            )
+        return LocalEngine(self.workers, checkpoint_seconds=seconds)
 
 
 def add_sweep_commands(app: typer.Typer) -> None:
-    """Give the command line its commands for many runs."""
-    app.command("reproduce", context_settings=MORE_NUMBERS)(_reproduce)
-    app.command("sweep", context_settings=MORE_NUMBERS)(_sweep)
-    app.command("status")(_status)
-    app.command("report")(_report)
+    """Add the commands for many runs to the command line."""
+    command(app, "reproduce", _reproduce, context_settings=MORE_NUMBERS)
+    command(app, "sweep", _sweep, context_settings=MORE_NUMBERS)
+    command(app, "status", _status)
+    command(app, "report", _report)
 
 
 def _reproduce(
+    *,
     context: typer.Context,
     experiment: Annotated[
-        str,
-        typer.Argument(help="inventory, sepsis or hiv.", show_default=False, metavar="inventory|sepsis|hiv"),
+        str, typer.Argument(help="Name of an experiment.", show_default=False, metavar=PRESETS)
     ],
-    quick: Quickly = False,
-    seeds: Seeds = None,
-    episodes: Episodes = None,
-    etas: Etas = None,
-    studies: Studies = None,
-    patient: Patient = None,
-    device: Device = "cpu",
-    out: Out = None,
-    workers: Workers = None,
-    engine: EngineName = "local",
-    address: Address = None,
-    extend: Extend = False,
-    recompute: Recompute = False,
-    save_every: SaveEvery = None,
-    report: WithReport = True,
+    options: SweepOptions,
     as_json: Json = False,
 ) -> None:
-    """Reproduce an experiment of the paper and go past it: play what is missing, then write the report.
+    """Reproduce an experiment of the paper and extend it: run what is missing, then write the report.
 
-    Starting the same command again does only what is missing, however the last one ended.
+    The command is safe to interrupt: started again, it does only what is missing.
     """
     from chary.sweeps.toml import preset_experiment
 
-    asked = preset_experiment(experiment)
-    folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
-    asked = _changed(asked, context, quick, seeds, episodes, etas, studies, patient)
-    plays = _engine(engine, workers, address, save_every, device, asked)
-    _run(asked, folder, plays, _typed(context), extend, recompute, report, as_json)
+    _run(preset_experiment(experiment), options, context, as_json)
 
 
 def _sweep(
+    *,
     context: typer.Context,
     file: Annotated[
         Path | None,
         typer.Argument(help="An experiment in TOML, like those in experiments/.", metavar="FILE.toml"),
     ] = None,
-    quick: Quickly = False,
-    seeds: Seeds = None,
-    episodes: Episodes = None,
-    etas: Etas = None,
-    studies: Studies = None,
-    patient: Patient = None,
-    device: Device = "cpu",
-    out: Out = None,
-    workers: Workers = None,
-    engine: EngineName = "local",
-    address: Address = None,
-    extend: Extend = False,
-    recompute: Recompute = False,
-    save_every: SaveEvery = None,
-    report: WithReport = True,
+    options: SweepOptions,
     template: Annotated[
-        str | None, word("inventory|sepsis|hiv", "Print a preset to start from, and run nothing.")
+        str | None, typer.Option(help="Print a preset to start from and run nothing.", metavar=PRESETS)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Play an experiment of one's own: play what is missing, then write the report."""
+    """Run your own experiment: run what is missing, then write the report."""
     from chary.sweeps.toml import preset_experiment, read_experiment
 
     if template is not None:
         print(preset_experiment(template).to_toml(), end="")
         return
     if file is None:
-        raise InvalidSetting(
-            "'FILE.toml' must be given, got none. Start from `chary sweep --template inventory`."
-        )
-    asked = read_experiment(file)
-    folder = out or Path("results", f"{asked.name}-quick" if quick else asked.name)
-    asked = _changed(asked, context, quick, seeds, episodes, etas, studies, patient)
-    plays = _engine(engine, workers, address, save_every, device, asked)
-    _run(asked, folder, plays, _typed(context), extend, recompute, report, as_json)
+        raise InvalidSetting("'FILE.toml' must be given. Start from `chary sweep --template inventory`.")
+    _run(read_experiment(file), options, context, as_json)
 
 
-def _status(directory: Folder, as_json: Json = False) -> None:
-    """Say which runs of a sweep are done, running, failed, missing or damaged."""
+def _status(*, directory: Folder, as_json: Json = False) -> None:
+    """Show which runs of a sweep are done, running, failed, missing or damaged."""
     from chary.storage.files import as_json as json_line
     from chary.sweeps.folder import STATES, SweepFolder
 
@@ -168,7 +207,7 @@ def _status(directory: Folder, as_json: Json = False) -> None:
     labels = _labels(folder.experiment())
     for state in states:
         if state.state in ("running", "failed", "damaged"):
-            # The last line of a traceback says what went wrong.
+            # The last line of a traceback names the error.
             reason = state.reason.strip().splitlines()[-1:] or [
                 f"{state.episodes} episodes at its last checkpoint"
             ]
@@ -176,14 +215,17 @@ def _status(directory: Folder, as_json: Json = False) -> None:
 
 
 def _report(
+    *,
     directory: Folder,
     out: Annotated[
         Path | None,
-        typer.Option(help="The report's folder; report in the sweep's by default.", metavar="DIR"),
+        typer.Option(
+            help="Folder of the report, by default the folder report inside the sweep's.", metavar="DIR"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a sweep: one page, its figures as PNG and PDF, its tables."""
+    """Write the report of a sweep: one page, figures as PNG and PDF, and tables."""
     page = _write_report(directory, out)
     if as_json:
         from chary.storage.files import as_json as json_line
@@ -193,79 +235,12 @@ def _report(
         print(f"Report: {page}")
 
 
-def _changed(
-    asked: Experiment,
-    context: typer.Context,
-    quick: bool,
-    seeds: int | None,
-    episodes: int | None,
-    etas: list[str] | None,
-    studies: str | None,
-    patient: str | None,
-) -> Experiment:
-    names = [study.name for study in asked.studies]
-    chosen: list[str] | None = list(asked.quick.studies) if quick else None
-    if studies is not None:
-        chosen = {"all": names, "none": []}.get(studies, studies.split(","))
-    if context.args and etas is None:
-        raise InvalidSetting(f"'{context.args[0]}' is one argument too many.")
-    budgets = None if etas is None else _numbers([*etas, *context.args])
-    if quick:
-        asked = asked.shrunk()
-    return asked.changed(episodes=episodes, seeds=seeds, etas=budgets, studies=chosen, patient=patient)
-
-
 def _numbers(texts: list[str]) -> list[float]:
     values = [part.strip() for text in texts for part in text.split(",")]
     try:
         return [float(value) for value in values]
     except ValueError as problem:
         raise InvalidSetting(f"'etas' must be numbers, got {','.join(values)!r}.") from problem
-
-
-def _engine(
-    name: str,
-    workers: int | None,
-    address: str | None,
-    save_every: float | None,
-    device: str,
-    asked: Experiment,
-) -> Engine:
-    from chary.sweeps.engines.local import ENGINES, LocalEngine
-    from chary.sweeps.family import DEVICES
-    from chary.sweeps.perform import CHECKPOINT_SECONDS
-
-    check_choice("engine", name, ENGINES)
-    check_choice("device", device, DEVICES)
-    if device not in asked.family.devices:
-        raise InvalidSetting(
-            f"'device' must be {DEVICES[0]!r} with problem {asked.conditions.problem!r}, got {device!r}."
-        )
-    if workers is not None:
-        check_integer("workers", workers, minimum=1)
-    if save_every is not None:
-        check_real("save_every", save_every, low=0.0)
-    if device != DEVICES[0]:
-        given = {"engine": name != ENGINES[0] and name, "workers": workers, "address": address}
-        for option, value in given.items():
-            if value:
-                raise InvalidSetting(
-                    f"{option!r} must be left out with device {device!r}, got {value!r}: "
-                    "one process plays all runs there."
-                )
-        from chary.sweeps.engines.gpu import SAVE_SECONDS, DeviceEngine
-
-        return DeviceEngine(checkpoint_seconds=SAVE_SECONDS if save_every is None else save_every)
-    seconds = CHECKPOINT_SECONDS if save_every is None else save_every
-    if name == "ray":
-        from chary.sweeps.engines.ray import RayEngine
-
-        return RayEngine(workers, address=address, checkpoint_seconds=seconds)
-    if address is not None:
-        raise InvalidSetting(
-            f"'address' must be left out with engine 'local', got {address!r}. Use --engine ray."
-        )
-    return LocalEngine(workers, checkpoint_seconds=seconds)
 
 
 def _typed(context: typer.Context) -> str:
@@ -282,23 +257,18 @@ def _labels(experiment: Experiment) -> dict[str, str]:
     return labels
 
 
-def _run(
-    experiment: Experiment,
-    folder: Path,
-    engine: Engine,
-    command: str,
-    extend: bool,
-    recompute: bool,
-    report: bool,
-    as_json: bool,
-) -> None:
+def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_json: bool) -> None:
+    """Run what is missing of an experiment, changed by the options, and write its report."""
     from chary.storage.files import as_json as json_line
     from chary.sweeps.folder import SweepFolder
     from chary.sweeps.sweep import sweep
 
+    folder = options.out or Path("results", f"{asked.name}-quick" if options.quick else asked.name)
+    experiment = options.changed(asked, context.args)
+    engine = options.made_engine(experiment)
     labels = _labels(experiment)
     experiment.family.check_installed()
-    if report:
+    if options.report:
         _require("a report", "report", ("polars", "plotly", "matplotlib"), ", or pass --no-report")
     with SweepBars(len(labels), labels) as bars:
         result = sweep(
@@ -306,11 +276,11 @@ def _run(
             folder,
             engine,
             bars,
-            command=command,
-            extend=extend,
-            recompute=recompute,
+            command=_typed(context),
+            extend=options.extend,
+            recompute=options.recompute,
         )
-    page = _write_report(folder) if report and result.found + result.played else None
+    page = _write_report(folder) if options.report and result.found + result.played else None
     if as_json:
         states = SweepFolder(folder).states()
         print(
@@ -328,7 +298,7 @@ def _run(
             )
         )
     else:
-        print(f"{result.found} runs were there, {result.played} were played, {len(result.failures)} failed.")
+        print(f"{result.found} runs existed, {result.played} were played, {len(result.failures)} failed.")
         if page is not None:
             print(f"Report: {page}")
     _list_failures(result, labels)
@@ -344,12 +314,11 @@ def _list_failures(result: SweepResult, labels: dict[str, str]) -> None:
 
 
 def _require(what: str, extra: str, packages: tuple[str, ...], or_else: str = "") -> None:
-    """Raise InvalidSetting, before hours of work, where a package that they need is missing."""
+    """Raise InvalidSetting, before hours of work, if a required package is missing."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise InvalidSetting(
-            f"{missing[0]!r} must be installed for {what}, got none. "
-            f"Run: pip install 'chary[{extra}]'{or_else}."
+            f"{missing[0]!r} must be installed for {what}. Run: pip install 'chary[{extra}]'{or_else}."
         )
 
 

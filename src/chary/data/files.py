@@ -16,7 +16,7 @@ from chary.data._columns import COLUMNS, WHOLE, Places, sorted_order
 from chary.data._csv import csv_header, csv_table
 from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
 from chary.data.discretise import Discretiser, cells_of
-from chary.data.logs import Log
+from chary.data.logs import Log, check_log
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp.setting import Setting
 from chary.storage.files import write_file
@@ -111,10 +111,7 @@ def write_log(log: Log, path: str | Path, *, overwrite: bool = False) -> None:
     Raises:
         InvalidSetting: if the file is there already, is of another kind, or cannot be written.
     """
-    if not isinstance(log, Log):
-        raise InvalidSetting(
-            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
+    check_log(log)
     target = _as_path(path)
     _check_suffix(target)
     try:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chary.arrays import Bools, Ints
-from chary.data.logs import REWARD_TOLERANCE, Log
-from chary.errors import InvalidSetting
-from chary.mdp.setting import Setting
+from chary.data.logs import Log, check_log
+from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
 __all__ = ["Inspection", "PairCount", "Suspicion", "inspect"]
 
@@ -139,10 +138,7 @@ def inspect(log: Log, setting: Setting | None = None) -> Inspection:
         >>> found.coverage, found.horizon_at_least, found.terminal_states
         (0.5, 2, (2,))
     """
-    if not isinstance(log, Log):
-        raise InvalidSetting(
-            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
+    check_log(log)
     if setting is not None:
         log.check_shape(setting)
     lengths = log.lengths

@@ -23,16 +23,12 @@ from chary.data._columns import (
     sorted_order,
 )
 from chary.errors import InvalidData, InvalidSetting, check_integer
-from chary.mdp.setting import RewardScale, Setting
+from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting
 from chary.model.bounds import Bounds
 from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
 
-__all__ = ["Log"]
-
-
-# What agents forgive, in scaled units: see chary.agents.tabular.
-REWARD_TOLERANCE = 1e-9
+__all__ = ["Log", "check_log"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, init=False, repr=False)
@@ -453,6 +449,14 @@ class Log:
                 lambda i: "true",
                 "Pad episodes with reward 0: log.padded(horizon).",
             )
+
+
+def check_log(log: object) -> None:
+    """Raise InvalidSetting unless `log` is a Log."""
+    if not isinstance(log, Log):
+        raise InvalidSetting(
+            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
+        )
 
 
 def _check_is_setting(setting: object) -> None:

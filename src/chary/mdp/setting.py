@@ -26,8 +26,11 @@ from chary.mdp._checks import (
 __all__ = ["KnownReward", "RewardScale", "Setting", "as_numbers", "as_policy", "as_states", "check_table"]
 
 
-# A larger table of floats than 16 GiB was meant otherwise.
+# A larger table of floats than 16 GiB is a mistake.
 MOST_ENTRIES = 2**31
+
+# How far a reward, in scaled units, may be outside its range because of rounding.
+REWARD_TOLERANCE = 1e-9
 
 
 class RewardScale(NamedTuple):

@@ -61,6 +61,17 @@ class Preset:
         """Return the calibrated factor of a family of bounds, 1 where there is none."""
         return self.scale.get(bonus, 1.0)
 
+    def of_agent(self, bonus: str | None = None) -> dict[str, Any]:
+        """Return the options of an agent that the preset sets, with its own or another family of bounds."""
+        family = self.bonus if bonus is None else bonus
+        return {
+            "eta": self.eta,
+            "bonus": family,
+            "bonus_scale": self.bonus_scale(family),
+            "reward": self.reward,
+            "delta": self.delta,
+        }
+
 
 def preset(problem: str) -> Preset:
     """Return the settings that come with a problem.

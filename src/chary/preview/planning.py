@@ -1,18 +1,18 @@
-"""The preview itself: from a log and a budget to what the budget would buy."""
+"""The preview itself: from a log and a budget to what the budget allows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import cache, update_wrapper
+from inspect import signature
+from typing import Concatenate, ParamSpec
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.arrays import Bools
-from chary.data import Log
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.data.logs import Log, check_log
+from chary.errors import InvalidSetting
 from chary.planner.plan import TabularPlan
 from chary.preview.helpful import MOST_PAIRS, rank_pairs
 from chary.preview.measure import (
@@ -29,18 +29,16 @@ from chary.preview.measure import (
     price,
     smallest_eta,
 )
+from chary.preview.options import PreviewOptions
 from chary.preview.problem import Problem, learn_log, make_prior, make_problem
 from chary.preview.result import Basis, Curve, Outcome, Preview, RuleBasis, Threshold
-from chary.shield import RULES
 
-__all__ = ["PREVIEW_RULES", "preview"]
+__all__ = ["preview"]
+
+P = ParamSpec("P")
 
 
-# The rules with a budget, from the one that assumes least.
-PREVIEW_RULES = ("strict", "capped", "paper")
 SHARES = (0.05, 0.25, 0.5)
-MOST_ETAS = 100
-MOST_VISITS = 10**6
 # Pricing a proposal takes about as long as sorting the states; beyond this much, a sample of episodes is
 # replayed.
 MOST_PRICING = 40_000_000
@@ -56,66 +54,38 @@ LEANS_ON = {
 }
 
 
-def preview(
-    log: Log,
-    *,
-    etas: Iterable[float],
-    horizon: int | None = None,
-    discount: float = 1.0,
-    reward_low: float | None = None,
-    reward_high: float | None = None,
-    n_states: int | None = None,
-    n_actions: int | None = None,
-    value_cap: float | None = None,
-    support: int | None = None,
-    allowed: str = "all",
-    prior: ArrayLike | str | None = None,
-    bonus: str = "kl",
-    bonus_scale: float = 1.0,
-    delta: float = 0.1,
-    max_episodes: int | None = None,
-    charge: str = "coupled",
-    rules: Iterable[str] = PREVIEW_RULES,
-    step_bound: float | None = None,
-    after_refusal: str | None = None,
-    holdout: float = 0.0,
-    more_visits: int = 100,
-    progress: Callable[[int, int], None] | None = None,
-) -> Preview:
-    """Return what an exploration budget would buy, from logged decisions alone.
+def _keywords(
+    make: Callable[P, PreviewOptions],
+) -> Callable[[Callable[[Log, PreviewOptions], Preview]], Callable[Concatenate[Log, P], Preview]]:
+    """Return a decorator for a function that takes the fields of its options as keywords."""
 
-    The log becomes what an agent would know before its first episode: counts with bounds, the baseline, an
-    optimistic explorer, and the charges of its proposals. Then the logged episodes' states are replayed: at
-    every step the explorer's proposal is put to `authorise` with the ledger of its episode. No truth and no
-    simulation enter; had the explorer acted, other states would have followed. Chains are left out: at every
-    step there is something to propose.
+    def decorate(
+        function: Callable[[Log, PreviewOptions], Preview],
+    ) -> Callable[Concatenate[Log, P], Preview]:
+        def call(log: Log, *fields: P.args, **options: P.kwargs) -> Preview:
+            return function(log, make(*fields, **options))
+
+        update_wrapper(call, function)
+        keywords = [next(iter(signature(function).parameters.values())), *signature(make).parameters.values()]
+        call.__signature__ = signature(function).replace(parameters=keywords)  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]  # `log` may be a keyword, too
+
+    return decorate
+
+
+@_keywords(PreviewOptions)
+def preview(log: Log, options: PreviewOptions) -> Preview:
+    """Return what an exploration budget allows, from logged decisions alone.
+
+    The log is turned into what an agent would have learnt before its first episode: counts with bounds, the
+    baseline, an optimistic explorer, and the charges of its proposals. Then the states of the logged episodes
+    are replayed: at every step `authorise` decides about the explorer's proposal with the ledger of its
+    episode. Neither the true MDP nor a simulation is used; had the explorer acted, other states would have
+    followed. Chains are left out: the explorer proposes an action at every step.
 
     Args:
         log: The logged decisions.
-        etas: Budgets of an episode, in the user's reward units, finite and >= 0.
-        horizon: The number H of steps of an episode; the longest logged one by default.
-        discount: gamma, in (0, 1].
-        reward_low: The lowest reward there can be; the lowest seen by default.
-        reward_high: The highest reward there can be; the highest seen by default.
-        n_states: The number of states; those seen by default.
-        n_actions: The number of actions; those seen by default.
-        value_cap: The most an episode can be expected to return, where rewards start at 0.
-        support: How many different states can follow a state and an action; any by default.
-        allowed: `all` allows every action everywhere, `seen` those that the log has seen in a state.
-        prior: What decides the baseline's ties: None for the lowest number, `logged` for the action logged
-            most often in a state, or a policy, (S,) actions or (S, A) probabilities.
-        bonus: The family of bounds: kl, l1, hoeffding or bernstein.
-        bonus_scale: A factor on the bonus.
-        delta: The probability with which the bounds may fail.
-        max_episodes: How many episodes are to come; all families but kl need it.
-        charge: What a step is charged: paper, coupled or difference.
-        rules: Which rules to try.
-        step_bound: The largest true gap that rule `capped` assumes, in the user's units; eta / 2 by default.
-        after_refusal: `pause` or `close`; the agent's own default if None.
-        holdout: The share of episodes, the last ones, that is replayed without being learnt from; 0 replays
-            all and learns from all.
-        more_visits: How many further visits to a pair are supposed when asking which data would help.
-        progress: Called with what is done and what there is to do.
+        options: The fields of `PreviewOptions`, each as a keyword; `etas` is required.
 
     Raises:
         InvalidData: if the log contradicts what was declared.
@@ -128,69 +98,25 @@ def preview(
         >>> [(each.eta, each.deviating) for each in found.outcomes if each.rule == "strict"]
         [(0.5, 0.0), (2.0, 1.0)]
     """
-    if not isinstance(log, Log):
-        raise InvalidSetting(
-            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
-    budgets = _budgets(etas)
-    names, largest_gap = _rules(rules, step_bound)
-    share = check_real("holdout", holdout, low=0.0, high=1.0, open_high=True)
-    added = check_integer("more_visits", more_visits, minimum=1)
-    if added > MOST_VISITS:
-        raise InvalidSetting(f"'more_visits' must not exceed {MOST_VISITS}, got {added}.")
-    scale_of_bonus = check_real("bonus_scale", bonus_scale, low=0.0, open_low=True, open_high=True)
-    failing = check_real("delta", delta, low=0.0, high=1.0, open_low=True, open_high=True)
-    options: dict[str, Any] = {
-        "bonus": bonus,
-        "bonus_scale": scale_of_bonus,
-        "delta": failing,
-        "charge": charge,
-    }
-
-    def spec_of(rule: str, eta: float) -> CharyUCBVI:
-        return CharyUCBVI(
-            eta=eta, rule=rule, step_bound=bound_of(rule, eta), after_refusal=after_refusal, **options
-        )
-
-    def bound_of(rule: str, eta: float) -> float | None:
-        # With no budget at all a step is afforded if it is free, whatever the bound.
-        return None if rule != "capped" else largest_gap if largest_gap is not None else (eta / 2 or 1.0)
-
-    specs = {(rule, eta): spec_of(rule, eta) for rule in names for eta in budgets}
-    any_spec = specs[names[0], budgets[0]]
-    if max_episodes is not None:
-        check_integer("max_episodes", max_episodes, minimum=1)
-    elif any_spec.bounds.needs_episodes:
-        raise InvalidSetting(
-            f"'max_episodes' must be declared with bonus {bonus!r}, got None. Bonus 'kl' needs none."
-        )
+    check_log(log)
+    specs = options.specs()
+    bounds, charge = specs[0].bounds, options.charge
     done = 0
 
     def report() -> None:
         nonlocal done
         done += 1
-        if progress is not None:
-            progress(min(done, MOST_PAIRS + 4), MOST_PAIRS + 4)
+        if options.progress is not None:
+            options.progress(min(done, MOST_PAIRS + 4), MOST_PAIRS + 4)
 
-    problem = make_problem(
-        log,
-        horizon=horizon,
-        discount=discount,
-        reward_low=reward_low,
-        reward_high=reward_high,
-        n_states=n_states,
-        n_actions=n_actions,
-        value_cap=value_cap,
-        support=support,
-        allowed=allowed,
-    )
+    problem = make_problem(log, options)
     setting, span = problem.setting, problem.setting.scale.span
-    any_spec.check_problem(setting)
-    learnt, held = _split(problem, share)
-    ties, ties_called = make_prior(prior, problem.log, learnt & problem.real, setting)
+    specs[0].check_problem(setting)
+    learnt, held = _split(problem, options.holdout)
+    ties, ties_called = make_prior(options.prior, problem.log, learnt & problem.real, setting)
     report()
     read = np.flatnonzero(learnt)
-    knowledge = learn_log(problem.log, read, setting, any_spec.bounds, max_episodes=max_episodes)
+    knowledge = learn_log(problem.log, read, setting, bounds, max_episodes=options.max_episodes)
     report()
     plan = TabularPlan(setting, knowledge, ties, charge=charge)
     kind, worth, explorer = classify(setting, knowledge, ties)
@@ -202,25 +128,31 @@ def preview(
     differs = proposals != plan.arrays.baseline[cells.t, cells.state]
     cost = price(plan, cells, proposals)
     report()
-    twice = learn_log(problem.log, np.tile(read, 2), setting, any_spec.bounds, max_episodes=max_episodes)
+    twice = learn_log(problem.log, np.tile(read, 2), setting, bounds, max_episodes=options.max_episodes)
     doubled = price(TabularPlan(setting, twice, ties, charge=charge), cells, proposals)
     lanes = lanes_of(steps, cost[cells.of_step], differs[cells.of_step])
-    outcomes = [
-        _outcome(spec, play(lanes, spec.resolved_rule(span), eta / span), span)
-        for (_, eta), spec in specs.items()
-    ]
-    curves, thresholds = [], []
-    for rule in names:
-        curve, some = _against_eta(rule, budgets, spec_of, lanes, span)
-        curves.append(curve)
-        thresholds += some
+    outcomes = [_outcome(spec, lanes, span) for spec in specs]
+    curves, thresholds = zip(
+        *(_against_eta(rule, options, lanes, span) for rule in options.rules), strict=True
+    )
     report()
     helpful, helpful_note = rank_pairs(
-        setting, knowledge, plan, ties, cells, proposals, cost, kind=charge, added=added, progress=report
+        setting,
+        knowledge,
+        plan,
+        ties,
+        cells,
+        proposals,
+        cost,
+        kind=charge,
+        added=options.more_visits,
+        progress=report,
     )
-    if progress is not None:
-        progress(MOST_PAIRS + 4, MOST_PAIRS + 4)
-    notes = [*problem.notes, *_notes(sampled, share, known.tied, ties_called, names, largest_gap)]
+    if options.progress is not None:
+        options.progress(MOST_PAIRS + 4, MOST_PAIRS + 4)
+    said = {
+        name: getattr(options, name) for name in ("support", "allowed", "bonus", "max_episodes", "charge")
+    }
     return Preview(
         basis=Basis(
             episodes=log.n_episodes,
@@ -237,64 +169,22 @@ def preview(
             discount=float(setting.discount),
             reward_low=setting.scale.low,
             reward_high=setting.scale.high,
-            value_cap=None if value_cap is None else float(value_cap),
-            support=support,
-            allowed=allowed,
+            value_cap=None if options.value_cap is None else float(options.value_cap),
             prior=ties_called,
-            bonus=bonus,
-            bonus_scale=scale_of_bonus,
-            delta=failing,
-            max_episodes=max_episodes,
-            charge=charge,
+            bonus_scale=float(options.bonus_scale),
+            delta=float(options.delta),
+            **said,
         ),
-        notes=tuple(notes),
+        notes=(*problem.notes, *_notes(options, sampled, known.tied, ties_called)),
         baseline=known,
         charges=charges_of(cost, doubled, differs, cells, span),
         outcomes=tuple(outcomes),
-        curves=tuple(curves),
-        thresholds=tuple(thresholds),
-        rules=tuple(_basis_of(rule, specs[rule, budgets[0]].standing, largest_gap) for rule in names),
+        curves=curves,
+        thresholds=tuple(each for some in thresholds for each in some),
+        rules=tuple(_basis_of(rule, options) for rule in options.rules),
         helpful=helpful,
         helpful_note=helpful_note,
     )
-
-
-def _budgets(etas: Iterable[float]) -> list[float]:
-    rule = "'etas' must be a list of budgets"
-    if isinstance(etas, (str, bytes)):
-        raise InvalidSetting(f"{rule}, got {etas!r}.")
-    try:
-        given = list(etas)
-    except TypeError as problem:
-        raise InvalidSetting(f"{rule}, got {etas!r}. Put it into brackets: [{etas!r}].") from problem
-    if not 1 <= len(given) <= MOST_ETAS:
-        raise InvalidSetting(f"{rule}, 1 to {MOST_ETAS} of them, got {len(given)}.")
-    way_out = "Rule 'unlimited' has no budget."
-    checked = {
-        check_real("eta", eta, low=0.0, high=math.inf, open_high=True, way_out=way_out) for eta in given
-    }
-    return sorted(checked)
-
-
-def _rules(rules: Iterable[str], step_bound: float | None) -> tuple[list[str], float | None]:
-    """Return the rules' names and the step bound of `capped`, checked."""
-    try:
-        given = [rules] if isinstance(rules, str) else list(rules)
-        names = list(dict.fromkeys(check_choice("rule", rule, RULES) for rule in given))
-    except TypeError as problem:
-        raise InvalidSetting(f"'rules' must be a list of names, got {rules!r}.") from problem
-    if not names:
-        raise InvalidSetting(
-            f"'rules' must name one rule at least, got none. Choose from {', '.join(RULES)}."
-        )
-    if step_bound is None:
-        return names, None
-    if "capped" not in names:
-        raise InvalidSetting(
-            f"'step_bound' belongs to rule 'capped' alone, got {step_bound!r} with {', '.join(names)}. Leave "
-            "it out."
-        )
-    return names, check_real("step_bound", step_bound, low=0.0, open_low=True, open_high=True)
 
 
 def _split(problem: Problem, share: float) -> tuple[Bools, Bools]:
@@ -337,8 +227,9 @@ def _sampled(steps: Steps, differs: Bools) -> tuple[Steps, int | None]:
     return some, None if every == 1 else -(-episodes // every)
 
 
-def _outcome(spec: CharyUCBVI, played: Played, span: float) -> Outcome:
+def _outcome(spec: CharyUCBVI, lanes: Lanes, span: float) -> Outcome:
     assert spec.eta is not None
+    played = _played(spec, lanes, span)
     return Outcome(
         rule=spec.rule,
         eta=spec.eta,
@@ -353,24 +244,23 @@ def _outcome(spec: CharyUCBVI, played: Played, span: float) -> Outcome:
     )
 
 
+def _played(spec: CharyUCBVI, lanes: Lanes, span: float) -> Played:
+    assert spec.eta is not None
+    return play(lanes, spec.resolved_rule(span), spec.eta / span)
+
+
 def _against_eta(
-    rule: str,
-    budgets: Sequence[float],
-    spec_of: Callable[[str, float], CharyUCBVI],
-    lanes: Lanes,
-    span: float,
+    rule: str, options: PreviewOptions, lanes: Lanes, span: float
 ) -> tuple[Curve, list[Threshold]]:
     """Return the shares explored against the budget, and the budgets that buy some of them."""
-    seen: dict[float, Played] = {}
 
+    @cache
     def at(eta: float) -> Played:
-        if eta not in seen:
-            seen[eta] = play(lanes, spec_of(rule, eta).resolved_rule(span), eta / span)
-        return seen[eta]
+        return _played(options.spec(rule, eta), lanes, span)
 
-    # Rule paper affords while the ledger is at most eta / 2.
+    # Rule paper explores while the ledger is at most eta / 2.
     grid = [eta * span for eta in grid_of(lanes, 2.0 if rule == "paper" else 1.0)]
-    drawn = sorted({*grid, *budgets})
+    drawn = sorted({*grid, *options.etas})
     curve = Curve(
         rule=rule,
         eta=tuple(drawn),
@@ -390,29 +280,30 @@ def _against_eta(
     return curve, thresholds
 
 
-def _basis_of(rule: str, standing: str, step_bound: float | None) -> RuleBasis:
-    bound = "eta / 2 here" if step_bound is None else f"{step_bound:g}"
+def _basis_of(rule: str, options: PreviewOptions) -> RuleBasis:
+    bound = "eta / 2 here" if options.step_bound is None else f"{float(options.step_bound):g}"
+    standing = options.spec(rule, next(iter(options.etas))).standing
     return RuleBasis(rule=rule, standing=standing, leans_on=LEANS_ON[rule].format(bound=bound))
 
 
-def _notes(
-    sampled: int | None, share: float, tied: float, prior: str, rules: Sequence[str], step_bound: float | None
-) -> list[str]:
+def _notes(options: PreviewOptions, sampled: int | None, tied: float, prior: str) -> list[str]:
     notes = []
     if sampled is not None:
         notes.append(f"To save time, {sampled:,} of the episodes were replayed, evenly spread over the log.")
-    if share:
-        notes.append(f"The last {100 * share:g} % of the episodes were replayed and not learnt from.")
+    if options.holdout:
+        notes.append(
+            f"The last {100 * options.holdout:g} % of the episodes were replayed and not learnt from."
+        )
     else:
         notes.append(
-            "The states replayed are those that were learnt from: new episodes will meet less familiar "
+            "The replayed states are those that were learnt from: new episodes will meet less familiar "
             "ones. With --holdout 0.2 the last fifth is replayed without being learnt from."
         )
     if tied > 0 and prior == "none":
         notes.append(
-            "Where data cannot tell, the lowest-numbered action is the baseline. With --prior logged it is "
-            "the one logged most often."
+            "Where the data do not decide, the lowest-numbered action is the baseline. With --prior logged "
+            "it is the action logged most often."
         )
-    if "capped" in rules and step_bound is None:
-        notes.append("Rule capped was tried with a step bound of eta / 2, what rule paper assumes.")
+    if "capped" in options.rules and options.step_bound is None:
+        notes.append("Rule capped was tried with a step bound of eta / 2, as rule paper assumes.")
     return notes

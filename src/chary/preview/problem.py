@@ -1,4 +1,4 @@
-"""From a log and a few declarations to what an agent would know: a setting, and counts with their bounds."""
+"""From a log and a few declarations to what an agent would have learnt: a setting, and counts with bounds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from chary.mdp.setting import RewardScale, Setting, as_policy
 from chary.model.bounds import Bounds
 from chary.model.counts import learn_into
 from chary.model.knowledge import Knowledge
+from chary.preview.options import ALLOWED, PreviewOptions
 
-__all__ = ["ALLOWED", "Problem", "learn_log", "make_prior", "make_problem"]
+__all__ = ["Problem", "learn_log", "make_prior", "make_problem"]
 
 
-ALLOWED = ("all", "seen")
 # Entries of a table over steps and pairs that still fit into memory, several times over.
 MOST_ENTRIES = 10**8
 # Room that counting takes for each different successor: rows move to twice the place when they are full.
@@ -34,29 +34,19 @@ class Problem(NamedTuple):
     notes: tuple[str, ...]
 
 
-def make_problem(
-    log: Log,
-    *,
-    horizon: int | None,
-    discount: float,
-    reward_low: float | None,
-    reward_high: float | None,
-    n_states: int | None,
-    n_actions: int | None,
-    value_cap: float | None,
-    support: int | None,
-    allowed: str,
-) -> Problem:
+def make_problem(log: Log, options: PreviewOptions) -> Problem:
     """Return the problem that a log and some declarations describe; what is not declared is read off the log.
 
     Raises:
         InvalidData: if the log contradicts what was declared.
         InvalidSetting: if a declaration is out of range.
     """
-    check_choice("allowed", allowed, ALLOWED)
-    H = log.horizon if horizon is None else check_integer("horizon", horizon, minimum=1)
-    S = log.n_states if n_states is None else check_integer("n_states", n_states, minimum=1)
-    A = log.n_actions if n_actions is None else check_integer("n_actions", n_actions, minimum=1)
+    check_choice("allowed", options.allowed, ALLOWED)
+    seen = {"horizon": log.horizon, "n_states": log.n_states, "n_actions": log.n_actions}
+    H, S, A = (
+        number if (declared := getattr(options, name)) is None else check_integer(name, declared, minimum=1)
+        for name, number in seen.items()
+    )
     log.checked(n_states=S, n_actions=A)
     if H < log.horizon:
         raise InvalidSetting(
@@ -69,7 +59,7 @@ def make_problem(
             f"{H}. Number states and actions from 0."
         )
     notes: list[str] = []
-    scale = _scale(log, reward_low, reward_high, notes)
+    scale = _scale(log, options, notes)
     first_free, real = log.n_states, np.ones(len(log), dtype=bool)
     padded = bool(log.terminated.any()) and scale.low < 0
     if padded:
@@ -77,22 +67,21 @@ def make_problem(
         real = log.state != first_free
         notes.append(
             "Rewards can be negative and episodes end early: they were filled up with steps of reward 0 in "
-            "a state of their own, which are not counted below. An agent needs the same: "
-            "log.padded(horizon)."
+            "a separate state, which are not counted below. An agent needs the same: log.padded(horizon)."
         )
     elif _mixed_endings(log):
         log = log.with_own_ending()
         notes.append(
-            "Some states end episodes at one time and not at another: endings were given a state of their "
-            "own. An agent needs the same: log.with_own_ending()."
+            "Some states end episodes at one time and not at another: endings were given a separate state. "
+            "An agent needs the same: log.with_own_ending()."
         )
     added = int(log.n_states > first_free)
     S = max(S + added, log.n_states)
     mask = np.ones((S, A), dtype=bool)
-    if allowed == "seen":
+    if options.allowed == "seen":
         mask[:] = False
         mask[log.state, log.action] = True
-        # Where nothing was ever played, anything may be.
+        # In states without data everything is allowed.
         mask[~mask.any(axis=1)] = True
     if padded:
         mask[first_free] = np.arange(A) == 0
@@ -100,11 +89,11 @@ def make_problem(
         n_states=S,
         n_actions=A,
         horizon=H,
-        discount=discount,
+        discount=options.discount,
         allowed=mask,
         terminal=np.unique(log.next_state[log.terminated]).tolist(),
-        value_cap=_scaled_cap(value_cap, scale, H),
-        support=_support(support, added, (S, A), first_free if padded else None),
+        value_cap=_scaled_cap(options.value_cap, scale, H),
+        support=_support(options.support, added, (S, A), first_free if padded else None),
         scale=scale,
     )
     if setting.n_pairs * H > MOST_ENTRIES:
@@ -114,22 +103,22 @@ def make_problem(
         )
     log.checked(setting=setting)
     _check_support(log, setting)
-    notes += _said(n_states, n_actions, allowed, support)
+    notes += _assumed(options)
     return Problem(log, real, setting, tuple(notes))
 
 
 def learn_log(
     log: Log, learnt: Ints, setting: Setting, bounds: Bounds, *, max_episodes: int | None
 ) -> Knowledge:
-    """Return what an agent would know after reading the rows numbered `learnt`, before its first episode."""
+    """Return what an agent would have learnt from the rows numbered `learnt`, before its first episode."""
     state, nexts = log.state[learnt], log.next_state[learnt]
     pair = setting.pair_index[state, log.action[learnt]]
     rewards = np.clip((log.reward[learnt] - setting.scale.low) / setting.scale.span, 0.0, 1.0)
     episodes = int((log.t[learnt] == 0).sum())
     total = None if max_episodes is None else max_episodes + episodes
     knowledge = Knowledge.empty(setting, bounds, episodes=max_episodes, total_episodes=total)
-    # Radii follow from the counts alone. Those of hoeffding are the quickest to keep beside them, so all but
-    # the last step of each pair is counted with them, and that last step then makes the ones asked for.
+    # Radii follow from the counts alone. Those of hoeffding are the cheapest to update, so all but the last
+    # step of each pair are counted with them, and that last step computes the requested ones.
     swift = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
     distinct = len(np.unique(pair * setting.n_states + nexts))
     swift.make_room(2 * ROOM * (distinct + setting.n_pairs))
@@ -142,13 +131,13 @@ def learn_log(
 
 
 def make_prior(prior: ArrayLike | str | None, log: Log, learnt: Bools, setting: Setting) -> tuple[Ints, str]:
-    """Return the policy that decides the baseline's ties, (S,) actions or -1, and what it is called.
+    """Return the policy that decides the baseline's ties, (S,) actions or -1, and its name.
 
-    `logged` is the action seen most often in each state, none where nothing was seen.
+    `logged` is the action seen most often in each state, -1 where nothing was seen.
     """
-    nobody = np.full(setting.n_states, -1, dtype=np.int64)
+    nothing = np.full(setting.n_states, -1, dtype=np.int64)
     if prior is None:
-        return nobody, "none"
+        return nothing, "none"
     if not isinstance(prior, str):
         try:
             return np.array(as_policy("prior", np.asarray(prior), setting)), "given"
@@ -159,22 +148,22 @@ def make_prior(prior: ArrayLike | str | None, log: Log, learnt: Bools, setting: 
                 f"'prior' must be an array of actions, got {type(prior).__name__}."
             ) from problem
     if check_choice("prior", prior, ["none", "logged"]) == "none":
-        return nobody, "none"
+        return nothing, "none"
     counts = np.zeros((setting.n_states, setting.n_actions), dtype=np.int64)
     np.add.at(counts, (log.state[learnt], log.action[learnt]), 1)
     return np.where(counts.any(axis=1), counts.argmax(axis=1), -1).astype(np.int64), "logged"
 
 
-def _scale(log: Log, low: float | None, high: float | None, notes: list[str]) -> RewardScale:
+def _scale(log: Log, options: PreviewOptions, notes: list[str]) -> RewardScale:
     seen = (float(log.reward.min()), float(log.reward.max()))
     given = [
         None if value is None else check_real(name, value, low=-np.inf, open_low=True, open_high=True)
-        for name, value in (("reward_low", low), ("reward_high", high))
+        for name, value in (("reward_low", options.reward_low), ("reward_high", options.reward_high))
     ]
     bottom = seen[0] if given[0] is None else given[0]
     top = seen[1] if given[1] is None else given[1]
     if log.terminated.any():
-        # What comes after an ending is worth 0, and must not lie outside.
+        # What follows an ending is worth 0, which must be in the range.
         bottom, top = min(bottom, 0.0), max(top, 0.0)
     if top == bottom and given[1] is None:
         top = bottom + max(1.0, abs(bottom))
@@ -185,7 +174,7 @@ def _scale(log: Log, low: float | None, high: float | None, notes: list[str]) ->
     if None in given:
         notes.append(
             f"The range of rewards, {bottom:g} to {top:g}, was taken from the log: if a reward can ever lie "
-            "outside, no bound below holds. Declare --reward-low and --reward-high."
+            "outside it, no bound below holds. Declare --reward-low and --reward-high."
         )
     return RewardScale(bottom, top)
 
@@ -233,27 +222,27 @@ def _mixed_endings(log: Log) -> bool:
     return bool(goes_on.any())
 
 
-def _said(n_states: int | None, n_actions: int | None, allowed: str, support: int | None) -> list[str]:
+def _assumed(options: PreviewOptions) -> list[str]:
     """Return what was assumed because it was not declared."""
     notes = []
-    if n_states is None or n_actions is None:
+    if options.n_states is None or options.n_actions is None:
         notes.append(
             "States and actions are those of the log: if others can occur, declare --n-states and "
             "--n-actions."
         )
-    if allowed == "all":
+    if options.allowed == "all":
         notes.append(
-            "A log does not say which actions are allowed where: all of them were taken to be allowed "
+            "A log does not show which actions are allowed where: all of them were assumed to be allowed "
             "everywhere. With --allowed seen only those seen in a state are."
         )
     else:
         notes.append(
-            "Only actions seen in a state were taken to be allowed there: what was never tried is never "
+            "Only actions seen in a state were assumed to be allowed there: what was never tried is never "
             "proposed."
         )
-    if support is None:
+    if options.support is None:
         notes.append(
-            "Any state may follow any other, as far as the bounds know. If few can, declare how many with "
+            "The bounds assume that any state can follow any other. If few can, declare how many with "
             "--support: charges fall."
         )
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,10 @@ def simulate(
     episodes: int,
     warmup: int = 0,
     seed: int = 0,
-    coverage: str = "played",
+    coverage: Annotated[str, COVERAGES] = "played",
     record_steps: bool = False,
-    driver: str = "compiled",
-    planner: str = "incremental",
+    driver: Annotated[str, DRIVERS] = "compiled",
+    planner: Annotated[str, PLANNERS] = "incremental",
     check_every: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
@@ -48,18 +48,18 @@ def simulate(
     Args:
         mdp: The problem; the agent learns of it only what `mdp.told` says.
         agent: What plays, for example `CharyUCBVI(eta=0.2)`.
-        episodes: Online episodes, >= 1.
-        warmup: Uniformly random episodes counted before, >= 0.
-        seed: A whole number >= 0; all randomness of the run comes from it.
-        coverage: Where bounds are compared with the truth: at explored steps that differ from the baseline,
-            `played`, or at every
-            (t, s, a), `everywhere`, which costs about one more plan an episode.
+        episodes: Number of online episodes, >= 1.
+        warmup: Number of uniformly random episodes before them, >= 0.
+        seed: Random seed.
+        coverage: Where bounds are compared with the truth. `played` are explored steps that differ from the
+            baseline, `everywhere` is every (t, s, a), which costs about one more plan per episode.
         record_steps: Whether to keep every step, as `run.steps`.
-        driver: `compiled`, or `step` for the same trajectories through Gymnasium and the step API, slowly.
-        planner: How the compiled driver plans: `incremental`, or `full` for a whole backward induction before
-            every episode; the same plans, bit for bit.
-        check_every: Compare every N-th plan of the incremental planner, and what its episode was judged by,
-            with the full pass; 0 for never.
+        driver: Execution path; both give identical trajectories. `step` goes through Gymnasium and the step
+            API, slowly.
+        planner: Planning method of the compiled driver; both give identical plans. `full` is a whole backward
+            induction before every episode.
+        check_every: Compare every N-th plan with the full pass; 0 means never. What the episode of that plan
+            was judged by is compared, too.
         progress: Called now and then with episodes done and episodes in all.
 
     Raises:

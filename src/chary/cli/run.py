@@ -1,0 +1,266 @@
+"""The commands for one problem: run, check, calibrate, problems, agents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions, command
+from chary.cli.terminal import progress, show
+from chary.errors import InvalidSetting, check_choice, check_integer
+
+if TYPE_CHECKING:
+    from chary.simulation.run import Run
+
+__all__ = ["add_run_commands"]
+
+SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
+
+log = logging.getLogger("chary")
+
+
+def add_run_commands(app: typer.Typer) -> None:
+    """Add the commands for one problem to the command line."""
+    command(app, "run", _run)
+    command(app, "check", _check)
+    command(app, "calibrate", _calibrate)
+    command(app, "problems", _problems)
+    command(app, "agents", _agents)
+
+
+def _run(
+    *,
+    problem: Problem,
+    agent: Annotated[
+        str, typer.Option(help="Name of an agent, as listed by `chary agents`.", metavar="NAME")
+    ] = "chary",
+    options: Annotated[Given, Options("chary.agents:AGENTS", unset=ALL)],
+    play: Annotated[
+        Given,
+        Options(
+            "chary.simulation:simulate",
+            without=("mdp", "agent", "record_steps"),
+            unset=("episodes", "warmup"),
+        ),
+    ],
+    of_problem: ProblemOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write run.json, episodes.csv and run.npz to this folder.", metavar="DIR"),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Run an agent on a problem and audit every episode.
+
+    Options that are left out come from the problem's preset, and otherwise from the agent's defaults. In
+    JSON, null means "does not apply" or infinity; eta_infinite tells the two apart.
+    """
+    from chary.agents import make_agent
+    from chary.envs import make
+    from chary.presets import preset
+    from chary.simulation import simulate
+    from chary.simulation.run import RUN_FILES, run_files
+    from chary.storage.files import as_json as json_line
+    from chary.storage.result_folder import ResultFolder
+
+    mdp = make(problem, **of_problem.given())
+    usual = preset(problem)
+    if "chains" in options:
+        options["chains"] = check_choice("chains", options["chains"], ("on", "off")) == "on"
+    if "prior" in options and (prior := _prior(options.pop("prior"))) is not None:
+        options["prior"] = prior
+    spec = make_agent(agent, **usual.of_agent(options.get("bonus")) | options)
+    log.info("%s on %s: %s", agent, problem, spec)
+    with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
+        with progress() as report:
+            play = {"episodes": usual.episodes, "warmup": usual.warmup, **play}
+            run = simulate(mdp, spec, **play, progress=report(f"{agent} on {problem}"))
+        summary = run.summary()
+        summary["eta_infinite"] = summary["eta"] == float("inf")
+        if folder is not None:
+            folder.write(run_files(run, summary))
+    if as_json:
+        print(json_line(summary))
+    else:
+        show(("", f"{agent} on {problem}"), _readable(summary))
+        print(_standing_in_words(run))
+
+
+def _check(
+    *,
+    problem: Problem,
+    bounds: Annotated[
+        Given, Options("chary.assumptions:check_assumptions", without=("mdp", "rng"), unset=("eta",))
+    ],
+    of_problem: ProblemOptions,
+    as_json: Json = False,
+) -> None:
+    """Check whether the paper's two assumptions hold on a problem: holds, fails, or undecided."""
+    from chary.assumptions import check_assumptions
+    from chary.envs import make
+    from chary.presets import preset
+    from chary.storage.files import as_json as json_line
+
+    mdp = make(problem, **of_problem.given())
+    bounds = {"eta": preset(problem).eta, **bounds}
+    report = check_assumptions(mdp, **bounds)
+    print(json_line(report.to_json()) if as_json else report.describe())
+
+
+def _calibrate(
+    *,
+    problem: Problem,
+    options: Annotated[
+        Given,
+        Options(
+            "chary.calibrate:calibrate",
+            without=("problem",),
+            unset=("eta", "delta", "warmup", "reward"),
+        ),
+    ],
+    of_problem: ProblemOptions,
+    as_json: Json = False,
+) -> None:
+    """Find the smallest bonus scale whose charges cover the true deficit on sibling problems."""
+    from chary.calibrate import calibrate
+    from chary.presets import preset
+    from chary.storage.files import as_json as json_line
+
+    usual = preset(problem)
+    if "workers" in options:
+        check_integer("workers", options["workers"], minimum=1)
+    preset_values = {name: getattr(usual, name) for name in ("eta", "delta", "warmup", "reward")}
+    with progress(compiles=False) as report:
+        label = f"calibrating {options['bonus']} on siblings of {problem}"
+        result = calibrate(problem, **preset_values | options, **of_problem.given(), progress=report(label))
+    print(json_line(result.to_json()) if as_json else result.describe())
+
+
+def _problems(*, as_json: Json = False) -> None:
+    """List the problems and their presets."""
+    from chary.envs import GYMNASIUM_IDS, PROBLEMS
+    from chary.presets import preset
+    from chary.storage.files import as_json as json_line
+
+    rows: list[dict[str, Any]] = []
+    for name, make in PROBLEMS.items():
+        mdp, usual = make(), preset(name)
+        rows.append(
+            {
+                "problem": name,
+                "states": mdp.n_states,
+                "actions": mdp.n_actions,
+                "pairs": mdp.setting.n_pairs,
+                "horizon": mdp.horizon,
+                "restricts_actions": mdp.restricts_actions,
+                "recorded_policy": mdp.recorded_policy is not None,
+                "gymnasium": GYMNASIUM_IDS[name],
+                "episodes": usual.episodes,
+                "warmup": usual.warmup,
+                **usual.of_agent(),
+            }
+        )
+    if as_json:
+        print(json_line({"problems": rows}))
+    else:
+        show(SHOWN, [[_text(row[key]) for key in SHOWN] for row in rows])
+
+
+def _agents(*, as_json: Json = False) -> None:
+    """List the agents and the options of each."""
+    from dataclasses import fields
+
+    from chary.agents import AGENTS, AgentSpec
+    from chary.storage.files import as_json as json_line
+
+    shared = [field.name for field in fields(AgentSpec)]
+    rows: list[dict[str, Any]] = [
+        {
+            "agent": name,
+            "summary": spec.summary,
+            "shielded": spec.shielded,
+            "options": [field.name for field in fields(spec) if field.name not in shared],
+        }
+        for name, spec in AGENTS.items()
+    ]
+    if as_json:
+        print(json_line({"agents": rows, "shared_options": shared}))
+        return
+    show(
+        ("agent", "what it does", "options of its own"),
+        [(row["agent"], row["summary"], ", ".join(row["options"]) or "-") for row in rows],
+    )
+    print(f"All take: {', '.join(shared)}.")
+
+
+def _prior(given: str) -> Any:
+    """Return the prior that an option describes: None, "recorded", or the actions stored in a file."""
+    if given in ("none", "recorded"):
+        return None if given == "none" else given
+    import numpy as np
+
+    path = Path(given)
+    readers: dict[str, Callable[[Path], Any]] = {
+        ".npy": lambda file: np.load(file, allow_pickle=False),
+        ".csv": lambda file: np.array([row.split(",") for row in file.read_text().split()], dtype=float),
+    }
+    rule = "'prior' must be recorded, none, or a .npy or .csv file of actions"
+    if path.suffix not in readers:
+        raise InvalidSetting(f"{rule}, got {given!r}.")
+    try:
+        values = readers[path.suffix](path)
+    except (OSError, ValueError) as problem:
+        unreadable = isinstance(problem, OSError) and problem.strerror
+        raise InvalidSetting(f"{rule}, got {given!r}: {unreadable or 'it cannot be read'}.") from problem
+    if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise InvalidSetting(f"{rule}, got {given!r}: it contains values that are not finite numbers.")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    # Text has no integer type: one column of whole numbers is read as actions.
+    return values.astype(np.int64) if values.ndim == 1 and (values == np.floor(values)).all() else values
+
+
+def _readable(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the summary's rows that apply, without scaled units where they equal the user's."""
+    left_out = {"eta_infinite"}
+    if summary["reward_span"] == 1.0:
+        left_out |= {"eta_scaled", "regret_scaled", "reward_span"}
+    return [(k, _text(v)) for k, v in summary.items() if v is not None and k not in left_out]
+
+
+def _standing_in_words(run: Run) -> str:
+    """Return a sentence that explains the standing of this run."""
+    spec = run.spec
+    promise = (
+        f"with probability at least {1 - spec.delta:g}, every episode loses at most eta compared with its "
+        "baseline"
+    )
+    if spec.standing == "certified":
+        return f"Certified: {promise}."
+    if spec.standing == "conditional":
+        bound = run.summary()["step_bound"]
+        limit = f"{bound:g}" if bound is not None else "eta / 2"
+        return (
+            f"Conditional: {promise}, provided that no true gap of a played baseline exceeds {limit}; "
+            f"the largest audited gap was {run.largest_gap.max():.4g}."
+        )
+    if spec.standing == "calibrated":
+        return (
+            "Calibrated: nothing is proved; if the bonus scale comes from `chary calibrate`, the charges "
+            f"covered the true deficit in {1 - spec.delta:.0%} of runs on sibling problems."
+        )
+    return "Uncertified: nothing is guaranteed; the audit counted the episodes that broke the budget."
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,155 @@
+"""The options of a preview: declarations about the log, the bounds, and the budgets and rules to try."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+from numpy.typing import ArrayLike
+
+from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.model.bounds import FAMILIES
+from chary.planner._full import CHARGES
+from chary.shield import AFTER_REFUSAL, RULES
+
+__all__ = ["ALLOWED", "PREVIEW_RULES", "PreviewOptions"]
+
+# The rules with a budget, from the one that assumes least.
+PREVIEW_RULES = ("strict", "capped", "paper")
+ALLOWED = ("all", "seen")
+MOST_ETAS = 100
+MOST_VISITS = 10**6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreviewOptions:
+    """The options of `preview` and of `chary plan`.
+
+    Args:
+        etas: Budget per episode, in the log's reward units; repeat the option for several.
+        horizon: Number of steps per episode, by default that of the longest logged one.
+        discount: Discount gamma, in (0, 1].
+        reward_low: Lowest possible reward, by default the lowest seen.
+        reward_high: Highest possible reward, by default the highest seen.
+        n_states: Number of states, by default those seen.
+        n_actions: Number of actions, by default those seen.
+        value_cap: Upper bound on the expected return of an episode, where rewards start at 0.
+        support: Number of states that can follow a state and an action, by default any.
+        allowed: Whether all actions are allowed in a state, or those seen there.
+        prior: Policy that decides ties of the baseline: none takes the lowest action, logged the most
+            frequent one. In Python also (S,) actions or (S, A) probabilities.
+        bonus: Family of the confidence bounds.
+        bonus_scale: Factor on the bonus.
+        delta: Probability with which the bounds may fail.
+        max_episodes: Number of episodes to come, which all families of bounds but kl need.
+        charge: Formula for the charge of an exploring step.
+        rules: Rule to try, by default strict, capped and paper; repeat the option for several.
+        step_bound: Largest true gap assumed by rule capped, by default eta / 2.
+        after_refusal: Whether an episode may explore again after a refusal.
+        holdout: Share of the episodes, the last ones, that is replayed but not learnt from.
+        more_visits: Number of further visits assumed when comparing which data would help.
+        progress: Called with the number of finished steps and of all steps.
+
+    Raises:
+        CharyError: if an option is out of range.
+    """
+
+    etas: Iterable[float]
+    horizon: int | None = None
+    discount: float = 1.0
+    reward_low: float | None = None
+    reward_high: float | None = None
+    n_states: int | None = None
+    n_actions: int | None = None
+    value_cap: float | None = None
+    support: int | None = None
+    allowed: Annotated[str, ALLOWED] = "all"
+    prior: Annotated[ArrayLike | str | None, "none|logged"] = None
+    bonus: Annotated[str, FAMILIES] = "kl"
+    bonus_scale: float = 1.0
+    delta: float = 0.1
+    max_episodes: int | None = None
+    charge: Annotated[str, CHARGES] = "coupled"
+    rules: Annotated[Iterable[str], RULES] = PREVIEW_RULES
+    step_bound: float | None = None
+    after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
+    holdout: float = 0.0
+    more_visits: int = 100
+    progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "etas", _budgets(self.etas))
+        object.__setattr__(self, "rules", _rules(self.rules, self.step_bound))
+        check_real("holdout", self.holdout, low=0.0, high=1.0, open_high=True)
+        check_integer("more_visits", self.more_visits, minimum=1)
+        if self.more_visits > MOST_VISITS:
+            raise InvalidSetting(f"'more_visits' must not exceed {MOST_VISITS}, got {self.more_visits}.")
+        check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
+        check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
+        bounds = self.specs()[0].bounds
+        if self.max_episodes is not None:
+            check_integer("max_episodes", self.max_episodes, minimum=1)
+        elif bounds.needs_episodes:
+            raise InvalidSetting(
+                f"'max_episodes' must be declared with bonus {self.bonus!r}, got None. Bonus 'kl' needs none."
+            )
+
+    def spec(self, rule: str, eta: float) -> CharyUCBVI:
+        """Return the agent that explores by a rule with a budget."""
+        # With a budget of 0 only free steps are affordable, whatever the bound.
+        bound = self.step_bound if self.step_bound is not None else (eta / 2 or 1.0)
+        return CharyUCBVI(
+            eta=eta,
+            rule=rule,
+            step_bound=bound if rule == "capped" else None,
+            after_refusal=self.after_refusal,
+            bonus=self.bonus,
+            bonus_scale=self.bonus_scale,
+            delta=self.delta,
+            charge=self.charge,
+        )
+
+    def specs(self) -> list[CharyUCBVI]:
+        """Return the agents of all rules and budgets, rule by rule."""
+        return [self.spec(rule, eta) for rule in self.rules for eta in self.etas]
+
+
+def _budgets(etas: Iterable[float]) -> tuple[float, ...]:
+    rule = "'etas' must be a list of budgets"
+    if isinstance(etas, (str, bytes)):
+        raise InvalidSetting(f"{rule}, got {etas!r}.")
+    try:
+        given = list(etas)
+    except TypeError as problem:
+        raise InvalidSetting(f"{rule}, got {etas!r}. Put it into brackets: [{etas!r}].") from problem
+    if not 1 <= len(given) <= MOST_ETAS:
+        raise InvalidSetting(f"{rule}, 1 to {MOST_ETAS} of them, got {len(given)}.")
+    way_out = "Rule 'unlimited' has no budget."
+    checked = (
+        check_real("eta", eta, low=0.0, high=math.inf, open_high=True, way_out=way_out) for eta in given
+    )
+    return tuple(sorted(set(checked)))
+
+
+def _rules(rules: Iterable[str], step_bound: float | None) -> tuple[str, ...]:
+    """Return the names of the rules, once the step bound fits them."""
+    try:
+        given = [rules] if isinstance(rules, str) else list(rules)
+        names = tuple(dict.fromkeys(check_choice("rule", rule, RULES) for rule in given))
+    except TypeError as problem:
+        raise InvalidSetting(f"'rules' must be a list of names, got {rules!r}.") from problem
+    if not names:
+        raise InvalidSetting(
+            f"'rules' must contain at least one rule, got none. Choose from {', '.join(RULES)}."
+        )
+    if step_bound is not None:
+        if "capped" not in names:
+            raise InvalidSetting(
+                f"'step_bound' belongs to rule 'capped' alone, got {step_bound!r} with {', '.join(names)}. "
+                "Leave it out."
+            )
+        check_real("step_bound", step_bound, low=0.0, open_low=True, open_high=True)
+    return names
