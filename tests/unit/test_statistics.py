@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from chary.errors import InvalidSetting
 from chary.statistics import Band, Estimate, binomial_report, clopper_pearson, small_sample_factor
@@ -33,6 +33,13 @@ def test_published_interval() -> None:
     # 10 of 100 at 95 %: 0.0490 to 0.1762 (R's binom.test(10, 100)).
     low, high = clopper_pearson(10, 100)
     assert (round(low, 4), round(high, 4)) == (0.0490, 0.1762)
+
+
+@pytest.mark.parametrize(("failures", "runs"), [(1, 1_000_000), (3, 50_000), (516, 2000), (1, 20), (7, 8)])
+def test_ends_are_quantiles_of_the_beta_distribution(failures: int, runs: int) -> None:
+    low, high = clopper_pearson(failures, runs)
+    assert low == pytest.approx(beta.ppf(0.025, failures, runs - failures + 1), rel=1e-6)
+    assert high == pytest.approx(beta.isf(0.025, failures + 1, runs - failures), rel=1e-9)
 
 
 @given(runs=st.integers(1, 2000), share=st.floats(0, 1), confidence=st.floats(0.5, 0.999))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from chary.agents import CUCBVI, UCBVI, AgentSpec, Baseline, CharyUCBVI, StepMix
-from chary.charts.palette import PALETTE, Curve, learning_figure
+from chary.charts import Chart, Panel, Series, draw_files
+from chary.charts.palette import PALETTE
 from chary.envs import inventory
 from chary.simulation import simulate
 from chary.simulation.run import Run
@@ -49,7 +50,7 @@ class Contestant(NamedTuple):
     label: str
     spec: AgentSpec
     colour: str
-    dash: str = "-"
+    dash: str = "solid"
 
 
 def contestants() -> list[Contestant]:
@@ -64,7 +65,7 @@ def contestants() -> list[Contestant]:
         Contestant("UCBVI", UCBVI(eta=JUDGED_AT, **common), PALETTE["vermillion"]),
         Contestant("CUCBVI", CUCBVI(eta=JUDGED_AT, **common), PALETTE["orange"]),
         Contestant("StepMix", StepMix(eta=JUDGED_AT, **common), PALETTE["purple"]),
-        Contestant("baseline", Baseline(eta=JUDGED_AT, **common), PALETTE["grey"], "--"),
+        Contestant("baseline", Baseline(eta=JUDGED_AT, **common), PALETTE["grey"], "dash"),
         Contestant(
             "paper's variant",
             CharyUCBVI(eta=JUDGED_AT, rule="paper", charge="paper", pool=1, after_refusal="close", **common),
@@ -125,13 +126,22 @@ def row(contestant: Contestant, run: Run) -> tuple[str, ...]:
 
 def draw(results: list[tuple[Contestant, Run]]) -> bytes:
     """Return the figure as a PNG: regret, and episodes that broke the budget all are judged by."""
-    curves = [
-        Curve(c.label, run.regret, run.violations(JUDGED_AT).astype(float), c.colour, c.dash)
-        for c, run in results
-    ]
+
+    def panel(title: str, totals: Callable[[Run], Any]) -> Panel:
+        series = []
+        for each, run in results:
+            x, y = tuple(range(1, run.episodes + 1)), tuple(totals(run).cumsum().tolist())
+            series.append(Series(label=each.label, x=x, y=y, colour=each.colour, dash=each.dash))
+        return Panel(title=title, x_label="episode", y_label="total so far", series=tuple(series))
+
     first = results[0][1]
-    return learning_figure(
-        curves,
+    chart = Chart(
+        key="demo",
         title=f"Inventory control: {first.episodes:,} episodes after {first.warmup} random ones",
-        violations_label=f"Episodes that broke a budget of {JUDGED_AT:g}, so far",
+        caption="",
+        panels=(
+            panel("Regret", lambda run: run.regret),
+            panel(f"Episodes that broke a budget of {JUDGED_AT:g}", lambda run: run.violations(JUDGED_AT)),
+        ),
     )
+    return draw_files(chart)["png"]

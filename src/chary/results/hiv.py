@@ -1,22 +1,23 @@
-"""Runs of the deep learner as rows of the tidy tables: what `chary.results` says of each.
+"""Columns of the tidy tables for HIV: `runs` per run and budget, `curves` per point in time.
 
-Budgets and deficits are in standardised reward units; returns are discounted and, unless said, in the
-problem's own units. One episode in `audit_every` was compared with the truth: rates are of those.
+Budgets and deficits are in standardised reward units; returns are discounted and, unless their name says
+otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and rates are
+rates of those.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from chary.arrays import Floats
+from chary.arrays import Floats, Ints
 from chary.audit import violates
-from chary.sweeps.folder import StoredRun
+from chary.results.columns import POINTS, Columns, Judged, Schema, points_of
 
-__all__ = ["ACTIONS", "CURVE_COLUMNS", "RUN_COLUMNS", "curve_columns", "run_columns"]
-
+__all__ = ["ACTIONS", "SCHEMA"]
 
 # Treatments that a patient can be given.
 ACTIONS = 4
@@ -25,176 +26,110 @@ SHIELDED = "chary"
 # Early and late in a run are its first and its last tenth.
 TENTH = 10
 
-RUN_COLUMNS = {
-    "problem": "String",
-    "patient": "String",
-    "episodes": "Int64",
-    "warmup": "Int64",
-    "discount": "Float64",
-    "audit_every": "Int64",
-    "audited": "Int64",
-    "max_return": "Float64",
-    "mean_return": "Float64",
-    "early_return": "Float64",
-    "late_return": "Float64",
-    "max_standardised": "Float64",
-    "mean_standardised": "Float64",
-    "violations": "Int64",
-    "violation_rate": "Float64",
-    "deficit_mean": "Float64",
-    "deficit_max": "Float64",
-    "true_deficit": "Float64",
-    "true_deficit_max": "Float64",
-    "true_gap_max": "Float64",
-    "true_loss_mean": "Float64",
-    "baseline_first": "Float64",
-    "baseline_last": "Float64",
-    "deviations": "Int64",
-    "covered": "Int64",
-    "coverage": "Float64",
-    "booked": "Int64",
-    "booked_covered": "Int64",
-    "booked_coverage": "Float64",
-    "held_out": "Int64",
-    "held_out_covered": "Int64",
-    "held_out_coverage": "Float64",
-    "exploring_steps": "Int64",
-    "deviating_steps": "Int64",
-    "steps": "Int64",
-    "favourite": "Int64",
-    "favourite_share": "Float64",
-    "constant_episodes": "Int64",
-    **{f"share_{action}": "Float64" for action in range(ACTIONS)},
-}
-CURVE_COLUMNS = {
-    "episode": "Int64",
-    "return": "Float64",
-    "return_standardised": "Float64",
-    "best_return": "Float64",
-    "violations": "Int64",
-    "deficit_mean": "Float64",
-    "true_deficit": "Float64",
-    "true_deficit_max": "Float64",
-    "baseline_value": "Float64",
-    "held_out_coverage": "Float64",
-    "exploring_steps": "Float64",
-    "deviating_steps": "Float64",
-    **{f"share_{action}": "Float64" for action in range(ACTIONS)},
-}
+
+class HIVRun(Judged):
+    """A stored run of the HIV problem, judged at one budget."""
+
+    @cached_property
+    def raw(self) -> Floats:
+        """Discounted return per episode, in the problem's own units."""
+        return self.floats("raw_returns")
+
+    @property
+    def tenth(self) -> int:
+        """Episodes of a tenth."""
+        return max(1, len(self.raw) // TENTH)
+
+    @property
+    def audited(self) -> int:
+        """The number of episodes that were compared with the truth."""
+        return len(self.arrays["audited"])
+
+    @cached_property
+    def deficit(self) -> Floats:
+        """True deficits of audited episodes, counted like the charges: from the step, or from the start."""
+        from_start = self.spec.options["charge_from"] == "start"
+        return self.floats("true_loss" if from_start else "true_deficit")
+
+    @cached_property
+    def broken(self) -> NDArray[np.bool_]:
+        """Whether each audited episode broke the budget."""
+        return np.asarray(violates(self.deficit, self.budget))
+
+    def count(self, name: str) -> int:
+        """Return a count over all audited episodes; without a shield nothing is booked."""
+        booked = name.startswith("true_booked")
+        return 0 if booked and self.spec.agent != SHIELDED else int(self.arrays[name].sum())
+
+    def covered(self, name: str, of: str) -> float | None:
+        """Return one count as a share of another; None if the latter is 0."""
+        return self.count(name) / self.count(of) if self.count(of) else None
+
+    @cached_property
+    def late_shares(self) -> Floats:
+        """The share of each treatment in the last tenth."""
+        late = self.floats("actions")[-self.tenth :].sum(axis=0)
+        return np.asarray(late / max(float(late.sum()), 1.0))
+
+    # Curves: one value per window of episodes, each with one audited episode or more.
+
+    @cached_property
+    def at(self) -> Ints:
+        """The last episode of each window, counted from 1."""
+        every = int(self.spec.options["audit_every"])
+        return points_of(len(self.raw), min(POINTS, len(self.raw) // every))
+
+    @cached_property
+    def window(self) -> Ints:
+        """The window of each audited episode."""
+        return np.searchsorted(self.at, self.arrays["audited"], side="right")
+
+    def judged(self, values: ArrayLike) -> Floats:
+        """Return sums over the audited episodes of each window."""
+        weights = np.asarray(values, dtype=np.float64)
+        return np.bincount(self.window, weights=weights, minlength=len(self.at)).astype(np.float64)
+
+    def judged_mean(self, values: ArrayLike) -> Floats:
+        """Return means over the audited episodes of each window."""
+        return self.over(self.judged(values), np.bincount(self.window, minlength=len(self.at)))
+
+    def over(self, top: Floats, bottom: ArrayLike) -> Floats:
+        """Return one sum per window divided by another; NaN where that is 0."""
+        below = np.asarray(bottom, dtype=np.float64)
+        return np.asarray(np.divide(top, below, out=np.full(len(self.at), np.nan), where=below > 0))
+
+    def worst(self) -> Floats:
+        """Return the largest true deficit of each window."""
+        largest = np.full(len(self.at), np.nan)
+        np.fmax.at(largest, self.window, self.deficit)
+        return largest
+
+    def held_out_coverage(self) -> Floats:
+        """Return the share of held-out deviations in each window that the charge covered."""
+        tried = self.judged(self.arrays["held_out_deviations"])
+        return self.over(self.judged(self.arrays["held_out_covered"]), tried)
+
+    def share(self, action: int) -> Floats:
+        """Return the share of a treatment in each window."""
+        actions = self.summed(self.floats("actions"))
+        return self.over(actions[:, action], actions.sum(axis=1))
 
 
-def run_columns(stored: StoredRun, budget: float) -> dict[str, Any]:
-    """Return one row of `runs`, keys and provenance left out."""
-    arrays, spec = stored.arrays, stored.spec
-    raw, returns = _floats(arrays["raw_returns"]), _floats(arrays["returns"])
-    tenth = max(1, len(raw) // TENTH)
-    deficit, baseline = _deficit(stored), _floats(arrays["true_baseline_value"])
-    audited = len(arrays["audited"])
-    violations = int(_broken(stored, budget).sum())
-    late = _floats(arrays["actions"])[-tenth:].sum(axis=0)
-    shares = late / max(float(late.sum()), 1.0)
-    names = ("deviations", "covered", "booked", "booked_covered")
-    counts = {name: int(arrays[f"true_{name}"].sum()) for name in names}
-    tried, enough = (int(arrays[f"held_out_{name}"].sum()) for name in ("deviations", "covered"))
-    if spec.agent != SHIELDED:
-        # Where chance or an explorer deviates without a shield, nothing is booked.
-        counts |= {"booked": 0, "booked_covered": 0}
-    return {
-        "problem": spec.problem,
-        "patient": str(spec.options["patient"]),
-        "episodes": spec.episodes,
-        "warmup": spec.warmup,
-        "discount": spec.options["discount"],
-        "audit_every": spec.options["audit_every"],
-        "audited": audited,
-        "max_return": _known(raw.max()),
-        "mean_return": _known(raw.mean()),
-        "early_return": _known(raw[:tenth].mean()),
-        "late_return": _known(raw[-tenth:].mean()),
-        "max_standardised": _known(returns.max()),
-        "mean_standardised": _known(returns.mean()),
-        "violations": violations,
-        "violation_rate": violations / audited if audited else None,
-        "deficit_mean": _known(_floats(arrays["deficit"]).mean()),
-        "deficit_max": _known(_floats(arrays["deficit"]).max()),
-        "true_deficit": _mean(deficit),
-        "true_deficit_max": _known(deficit.max()) if audited else None,
-        "true_gap_max": _known(_floats(arrays["true_largest"]).max()) if audited else None,
-        "true_loss_mean": _mean(_floats(arrays["true_loss"])),
-        "baseline_first": _known(baseline[0]) if audited else None,
-        "baseline_last": _known(baseline[-1]) if audited else None,
-        **counts,
-        "coverage": _share(counts["covered"], counts["deviations"]),
-        "booked_coverage": _share(counts["booked_covered"], counts["booked"]),
-        "held_out": tried,
-        "held_out_covered": enough,
-        "held_out_coverage": _share(enough, tried),
-        "exploring_steps": int(arrays["explored"].sum()),
-        "deviating_steps": int(arrays["deviated"].sum()),
-        "steps": int(arrays["steps"].sum()),
-        "favourite": int(shares.argmax()),
-        "favourite_share": float(shares.max()),
-        "constant_episodes": _constant(arrays["actions"]),
-        **{f"share_{action}": float(shares[action]) for action in range(ACTIONS)},
-    }
+def _known(value: Any) -> float | None:
+    """Return a number, or None, a missing value, if it is not finite."""
+    return float(value) if np.isfinite(value) else None
 
 
-def curve_columns(stored: StoredRun, budget: float, points: int) -> dict[str, Any]:
-    """Return the columns of `curves` of one run, each (points,): a window holds one audited episode or more.
-
-    Cumulative violations are the audited ones times `audit_every`.
-    """
-    arrays = stored.arrays
-    every = int(stored.spec.options["audit_every"])
-    episodes = len(arrays["returns"])
-    count = max(1, min(points, episodes // every))
-    at = np.unique(np.round(np.arange(1, count + 1) * (episodes / count)).astype(np.int64))
-    starts, width = np.concatenate(([0], at[:-1])), np.diff(at, prepend=0)
-    window = np.searchsorted(at, arrays["audited"], side="right")
-    seen = np.bincount(window, minlength=len(at))
-
-    def mean(values: Any) -> Floats:
-        return np.asarray(np.add.reduceat(_floats(values), starts) / width)
-
-    def judged(values: Any) -> Floats:
-        return np.bincount(window, weights=_floats(values), minlength=len(at)).astype(np.float64)
-
-    def over(top: Floats, bottom: Any) -> Floats:
-        below = _floats(bottom)
-        return np.asarray(np.divide(top, below, out=np.full(len(at), np.nan), where=below > 0))
-
-    worst = np.full(len(at), np.nan)
-    np.fmax.at(worst, window, _deficit(stored))
-    actions = np.add.reduceat(_floats(arrays["actions"]), starts, axis=0)
-    return {
-        "episode": at,
-        "return": mean(arrays["raw_returns"]),
-        "return_standardised": mean(arrays["returns"]),
-        "best_return": np.maximum.accumulate(_floats(arrays["raw_returns"]))[at - 1],
-        "violations": every * np.cumsum(judged(_broken(stored, budget))).astype(np.int64),
-        "deficit_mean": mean(arrays["deficit"]),
-        "true_deficit": over(judged(_deficit(stored)), seen),
-        "true_deficit_max": worst,
-        "baseline_value": over(judged(arrays["true_baseline_value"]), seen),
-        "held_out_coverage": over(judged(arrays["held_out_covered"]), judged(arrays["held_out_deviations"])),
-        "exploring_steps": mean(arrays["explored"]),
-        "deviating_steps": mean(arrays["deviated"]),
-        **{f"share_{action}": over(actions[:, action], actions.sum(axis=1)) for action in range(ACTIONS)},
-    }
+def _mean(values: Floats) -> float | None:
+    return _known(values.mean()) if len(values) else None
 
 
-def _deficit(stored: StoredRun) -> Floats:
-    """Return the true deficits of audited episodes, counted as charges are: from the step, or the start."""
-    from_start = stored.spec.options["charge_from"] == "start"
-    return _floats(stored.arrays["true_loss" if from_start else "true_deficit"])
-
-
-def _broken(stored: StoredRun, budget: float) -> NDArray[np.bool_]:
-    return np.asarray(violates(_deficit(stored), budget))
+def _max(values: Floats) -> float | None:
+    return _known(values.max()) if len(values) else None
 
 
 def _constant(actions: Any) -> int:
-    """Return how many episodes at the end of a run had one treatment alone, the same in all.
+    """Return the number of last episodes of a run in which only one treatment was given, the same in all.
 
     Example:
         >>> _constant(np.array([[1, 1], [2, 0], [0, 2], [0, 2]])), _constant(np.array([[2, 1]]))
@@ -206,18 +141,73 @@ def _constant(actions: Any) -> int:
     return int(len(same) if same.all() else np.argmin(same[::-1]))
 
 
-def _floats(values: Any) -> Floats:
-    return np.asarray(values, dtype=np.float64)
+def _late_share(action: int) -> tuple[str, Any]:
+    return "Float64", lambda run: float(run.late_shares[action])
 
 
-def _known(value: Any) -> float | None:
-    """Return a number, or None where it is none: a missing value in a table."""
-    return float(value) if np.isfinite(value) else None
+def _share(action: int) -> tuple[str, Any]:
+    return "Float64", lambda run: run.share(action)
 
 
-def _mean(values: Floats) -> float | None:
-    return _known(values.mean()) if len(values) else None
+RUNS: Columns[HIVRun] = {
+    "problem": ("String", lambda run: run.spec.problem),
+    "patient": ("String", lambda run: str(run.spec.options["patient"])),
+    "episodes": ("Int64", lambda run: run.spec.episodes),
+    "warmup": ("Int64", lambda run: run.spec.warmup),
+    "discount": ("Float64", lambda run: run.spec.options["discount"]),
+    "audit_every": ("Int64", lambda run: run.spec.options["audit_every"]),
+    "audited": ("Int64", lambda run: run.audited),
+    "max_return": ("Float64", lambda run: _max(run.raw)),
+    "mean_return": ("Float64", lambda run: _mean(run.raw)),
+    "early_return": ("Float64", lambda run: _mean(run.raw[: run.tenth])),
+    "late_return": ("Float64", lambda run: _mean(run.raw[-run.tenth :])),
+    "max_standardised": ("Float64", lambda run: _max(run.floats("returns"))),
+    "mean_standardised": ("Float64", lambda run: _mean(run.floats("returns"))),
+    "violations": ("Int64", lambda run: int(run.broken.sum())),
+    "violation_rate": ("Float64", lambda run: int(run.broken.sum()) / run.audited if run.audited else None),
+    "deficit_mean": ("Float64", lambda run: _mean(run.floats("deficit"))),
+    "deficit_max": ("Float64", lambda run: _max(run.floats("deficit"))),
+    "true_deficit": ("Float64", lambda run: _mean(run.deficit)),
+    "true_deficit_max": ("Float64", lambda run: _max(run.deficit)),
+    "true_gap_max": ("Float64", lambda run: _max(run.floats("true_largest"))),
+    "true_loss_mean": ("Float64", lambda run: _mean(run.floats("true_loss"))),
+    "baseline_first": ("Float64", lambda run: _mean(run.floats("true_baseline_value")[:1])),
+    "baseline_last": ("Float64", lambda run: _mean(run.floats("true_baseline_value")[-1:])),
+    "deviations": ("Int64", lambda run: run.count("true_deviations")),
+    "covered": ("Int64", lambda run: run.count("true_covered")),
+    "coverage": ("Float64", lambda run: run.covered("true_covered", "true_deviations")),
+    "booked": ("Int64", lambda run: run.count("true_booked")),
+    "booked_covered": ("Int64", lambda run: run.count("true_booked_covered")),
+    "booked_coverage": ("Float64", lambda run: run.covered("true_booked_covered", "true_booked")),
+    "held_out": ("Int64", lambda run: run.count("held_out_deviations")),
+    "held_out_covered": ("Int64", lambda run: run.count("held_out_covered")),
+    "held_out_coverage": ("Float64", lambda run: run.covered("held_out_covered", "held_out_deviations")),
+    "exploring_steps": ("Int64", lambda run: int(run.arrays["explored"].sum())),
+    "deviating_steps": ("Int64", lambda run: int(run.arrays["deviated"].sum())),
+    "steps": ("Int64", lambda run: int(run.arrays["steps"].sum())),
+    "favourite": ("Int64", lambda run: int(run.late_shares.argmax())),
+    "favourite_share": ("Float64", lambda run: float(run.late_shares.max())),
+    "constant_episodes": ("Int64", lambda run: _constant(run.arrays["actions"])),
+    **{f"share_{action}": _late_share(action) for action in range(ACTIONS)},
+}
+CURVES: Columns[HIVRun] = {
+    "episode": ("Int64", lambda run: run.at),
+    "return": ("Float64", lambda run: run.mean("raw_returns")),
+    "return_standardised": ("Float64", lambda run: run.mean("returns")),
+    "best_return": ("Float64", lambda run: np.maximum.accumulate(run.raw)[run.at - 1]),
+    # One episode in `audit_every` is audited: each stands for so many.
+    "violations": (
+        "Int64",
+        lambda run: int(run.spec.options["audit_every"]) * np.cumsum(run.judged(run.broken)).astype(np.int64),
+    ),
+    "deficit_mean": ("Float64", lambda run: run.mean("deficit")),
+    "true_deficit": ("Float64", lambda run: run.judged_mean(run.deficit)),
+    "true_deficit_max": ("Float64", lambda run: run.worst()),
+    "baseline_value": ("Float64", lambda run: run.judged_mean(run.arrays["true_baseline_value"])),
+    "held_out_coverage": ("Float64", lambda run: run.held_out_coverage()),
+    "exploring_steps": ("Float64", lambda run: run.mean("explored")),
+    "deviating_steps": ("Float64", lambda run: run.mean("deviated")),
+    **{f"share_{action}": _share(action) for action in range(ACTIONS)},
+}
 
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+SCHEMA: Schema[Any] = Schema(HIVRun, RUNS, CURVES)

@@ -289,7 +289,7 @@ def _picked_here(measured: Measured) -> str:
                     continue
                 difference = measured.difference(place, other, "regret")
                 compared = compared or difference is not None
-                if difference is not None and difference.below_zero and _kept(measured, place, RARELY):
+                if difference is not None and difference.below(0.0) and _kept(measured, place, RARELY):
                     reached.setdefault(label, {})[budget] = difference.value
     if not compared:
         return ""

@@ -1,0 +1,161 @@
+"""Charts as PNG and PDF files, drawn by matplotlib, which is imported only when one is drawn."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from chary.charts._axes import at, from_zero, known_ends, log_ticks
+from chary.charts.chart import Chart, Panel, Series
+from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK, require_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_files"]
+
+PATTERNS: dict[str, Any] = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dot": (0, (1, 1.6)),
+    "dashdot": (0, (5, 2, 1, 2)),
+}
+# Letters of a title that fit into an inch; longer titles are wrapped.
+TITLE_LETTERS = 10.5
+
+
+def draw_files(chart: Chart) -> dict[str, bytes]:
+    """Return the chart as `png` and `pdf`; the same chart always gives the same bytes.
+
+    Raises:
+        InvalidSetting: if matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.figure import Figure
+
+    columns = chart.columns
+    rows = -(-len(chart.panels) // columns)
+    legend_rows = -(-len(chart.labels) // 4)
+    width = {1: 7.2, 2: 9.6}.get(columns, 11.4)
+    title = textwrap.wrap(chart.title, int(TITLE_LETTERS * width))
+    height = 0.4 + 0.2 * len(title) + 2.75 * rows + 0.24 * legend_rows
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    figure.suptitle("\n".join(title), fontsize=11.5, fontweight="bold", color=INK, x=0.01, ha="left")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=chart.share_y).ravel()
+    same_y = len({panel.y_label for panel in chart.panels}) == 1
+    for i, panel in enumerate(chart.panels):
+        _draw_panel(axes[i], panel)
+        if i % columns == 0 or not same_y:
+            axes[i].set_ylabel(panel.y_label, color=INK, fontsize=9)
+        if i + columns >= len(chart.panels):
+            axes[i].set_xlabel(panel.x_label, color=INK, fontsize=9)
+        axes[i].tick_params(labelleft=True)
+    for spare in axes[len(chart.panels) :]:
+        spare.set_visible(False)
+    handles = [_handle(series) for series in chart.labels.values()]
+    if len(handles) > 1:
+        figure.legend(
+            handles=handles, loc="outside lower left", ncols=min(4, len(handles)), frameon=False, fontsize=9
+        )
+    # One layout for both files: print_figure would compute it again for each and draw twice (3.11).
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    png, pdf = io.BytesIO(), io.BytesIO()
+    # matplotlib 3.11 has no types for these two.
+    canvas.print_png(png, metadata={"Software": None})  # type: ignore[no-untyped-call]
+    FigureCanvasPdf(figure).print_pdf(  # type: ignore[no-untyped-call]
+        pdf, metadata={"CreationDate": None, "Producer": None}
+    )
+    return {"png": png.getvalue(), "pdf": pdf.getvalue()}
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    bars = [series for series in panel.series if series.kind == "bars"]
+    for series in panel.series:
+        x = [at(value, panel) for value in series.x]
+        style: dict[str, Any] = {"color": series.colour, "label": series.label}
+        if series.kind == "bars":
+            width = BAR_GROUP / len(bars)
+            shift = (bars.index(series) - (len(bars) - 1) / 2) * width
+            x = [value + shift for value in x]
+            axes.bar(x, series.y, width=0.92 * width, **style)
+        elif series.kind == "points":
+            axes.plot(x, series.y, "o", markersize=5, **style)
+        else:
+            marker: dict[str, Any] = {"marker": "o", "markersize": 4.5} if series.kind == "path" else {}
+            xs, ys = _joinable(x, series.y)
+            axes.plot(xs, ys, linestyle=PATTERNS[series.dash], linewidth=1.6, **marker, **style)
+        _draw_interval(axes, series, x)
+    for letter, axis, log in (("x", axes.xaxis, panel.x_log), ("y", axes.yaxis, panel.y_log)):
+        if log:
+            axes.set(**{f"{letter}scale": "log"})
+            axis.set_ticks(*log_ticks(panel, letter))
+            axis.set_ticks([], minor=True)
+    if (reach := from_zero(panel)) is not None:
+        axes.set_ylim(*reach)
+    # Whole numbers, as on the page: a factor next to the axis is easily overlooked.
+    for axis, log in ((axes.xaxis, panel.x_log), (axes.yaxis, panel.y_log)):
+        if not log:
+            low, high = axis.get_view_interval()
+            if max(abs(low), abs(high)) >= 1000:
+                axis.set_major_formatter("{x:,.0f}")
+    if panel.categories:
+        lean: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, panel.categories)) > 40 else {}
+        axes.set_xticks(range(len(panel.categories)), panel.categories, **lean)
+    axes.set_title(panel.title, fontsize=9.5, color=INK, loc="left")
+    axes.grid(axis="y" if panel.categories else "both", color=GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK, labelsize=8.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _draw_interval(axes: Axes, series: Series, x: Sequence[float]) -> None:
+    known = known_ends(series)
+    if not known:
+        return
+    there = [x[i] for i in known]
+    low, high = [series.low[i] for i in known], [series.high[i] for i in known]
+    if series.kind == "line":
+        axes.fill_between(there, low, high, color=series.colour, alpha=BAND_OPACITY, linewidth=0)
+        return
+    below = [max(series.y[i] - series.low[i], 0.0) for i in known]
+    above = [max(series.high[i] - series.y[i], 0.0) for i in known]
+    axes.errorbar(
+        there,
+        [series.y[i] for i in known],
+        yerr=[below, above],
+        fmt="none",
+        ecolor=INK if series.kind == "bars" else series.colour,
+        elinewidth=1.0,
+        capsize=2.5,
+    )
+
+
+def _handle(series: Series) -> Any:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if series.kind == "bars":
+        return Patch(color=series.colour, label=series.label)
+    return Line2D(
+        [],
+        [],
+        color=series.colour,
+        linestyle="" if series.kind == "points" else PATTERNS[series.dash],
+        marker="o" if series.kind in ("points", "path") else "",
+        markersize=5,
+        linewidth=1.8,
+        label=series.label,
+    )
+
+
+def _joinable(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float]]:
+    known = [i for i in range(len(y)) if math.isfinite(y[i])]
+    return [x[i] for i in known], [y[i] for i in known]

@@ -1,0 +1,75 @@
+"""Columns of the tidy tables as values: each has a type and a function of a stored run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from chary.arrays import Floats, Ints
+from chary.sweeps.folder import StoredRun
+
+__all__ = ["POINTS", "Columns", "Judged", "Schema", "points_of"]
+
+# Points of a learning curve; the last is the last episode.
+POINTS = 100
+
+R = TypeVar("R", bound="Judged")
+# By name: the Polars type, and the value for a run (one per point, for curves).
+Columns: TypeAlias = Mapping[str, tuple[str, Callable[[R], Any]]]
+
+
+class Judged(ABC):
+    """A stored run, judged at one budget; curves have one value per window of episodes."""
+
+    def __init__(self, stored: StoredRun, budget: float) -> None:
+        self.spec, self.summary, self.arrays = stored.spec, stored.summary, stored.arrays
+        self.budget = budget
+
+    def floats(self, name: str) -> Floats:
+        """Return a stored array as floats."""
+        return np.asarray(self.arrays[name], dtype=np.float64)
+
+    def ints(self, name: str) -> Ints:
+        """Return a stored array as integers."""
+        return np.asarray(self.arrays[name], dtype=np.int64)
+
+    @property
+    @abstractmethod
+    def at(self) -> Ints:
+        """The last episode of each window, counted from 1."""
+
+    @property
+    def starts(self) -> Ints:
+        """The first episode of each window, counted from 0."""
+        return np.concatenate(([0], self.at[:-1]))
+
+    def summed(self, values: ArrayLike) -> Any:
+        """Return the sums over each window of one value per episode, or one row per episode."""
+        return np.add.reduceat(np.asarray(values), self.starts)
+
+    def mean(self, name: str) -> Floats:
+        """Return the mean over each window of a stored array."""
+        return np.asarray(self.summed(self.floats(name)) / np.diff(self.at, prepend=0))
+
+
+class Schema(NamedTuple, Generic[R]):
+    """The tables of a family of problems: how a run is judged, and the columns of `runs` and of `curves`."""
+
+    judged: Callable[[StoredRun, float], R]
+    runs: Columns[R]
+    curves: Columns[R]
+
+
+def points_of(episodes: int, points: int = POINTS) -> Ints:
+    """Return up to `points` whole numbers, evenly spaced, the last of them `episodes`.
+
+    Example:
+        >>> points_of(3), points_of(1000)[[0, 1, -1]]
+        (array([1, 2, 3]), array([  10,   20, 1000]))
+    """
+    count = max(1, min(points, episodes))
+    return np.unique(np.round(np.arange(1, count + 1) * (episodes / count)).astype(np.int64))
