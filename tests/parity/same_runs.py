@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chary.agents import AGENTS, AgentSpec, make_agent
 from chary.agents.chary_ucbvi import DATA
-from chary.agents.neighbours import BASELINE_VALUES
+from chary.agents.comparison import BASELINE_VALUES
 from chary.audit import Truth
 from chary.envs import corridor, inventory, riverswim
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP

@@ -6,8 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.agents.fixed import Baseline, Frozen, Random
-from chary.agents.neighbours import CUCBVI, UCBVI, EpsMix, StepMix
+from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
 from chary.agents.protocol import Agent, AgentSpec, Transition
 from chary.errors import InvalidSetting, check_choice
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._facts import Columns
-from chary.agents._saving import as_array, check_counts, under
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
 from chary.arrays import Ints
@@ -21,6 +20,7 @@ from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, own_plan
 from chary.policies import ROLES, OwnBaseline, as_policy_table
+from chary.storage.sealed import as_array, under
 
 __all__ = ["Learner"]
 
@@ -178,7 +178,7 @@ class Learner:
         for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
             if knowledge is not None:
                 kept = under(f"{name}.", arrays)
-                check_counts(name, kept, setting)
+                _check_counts(name, kept, setting)
                 knowledge.restore(kept)
         policies = _policies(arrays["explorers"], setting)
         for chain, place in about["explorers"]:
@@ -260,3 +260,19 @@ def _policies(stacked: NDArray[Any], setting: Setting) -> list[Shorts]:
     if not (fits and bool(((stacked >= 0) & (stacked < setting.n_actions)).all())):
         raise InvalidData("'explorers' must be policies of this problem, got others.")
     return [np.array(each) for each in stacked]
+
+
+def _check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Setting) -> None:
+    """Raise InvalidData unless the numbers of some counts can be ones of this problem.
+
+    Rows, types and shapes are checked by `Knowledge.restore`.
+    """
+    length = np.asarray(arrays["length"])
+    fits = length.dtype == np.int64 and bool(((length >= 0) & (length <= setting.n_states)).all())
+    for each, array in arrays.items():
+        if each not in ("length", "successor", "terminal"):
+            fits = fits and np.asarray(array).dtype == np.float64 and bool((array >= 0).all())
+    for each in ("weight", "reward", "total", "reward_total", "square_total", "visits"):
+        fits = fits and bool(np.isfinite(arrays[each]).all())
+    if not fits:
+        raise InvalidData(f"{name!r} must be counts of this problem, got others.")

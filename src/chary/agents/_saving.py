@@ -1,62 +1,125 @@
-"""An agent as a sealed file: numbers and texts alone, so that nothing in it can run."""
+"""Saving of `TabularAgent`: all of an agent as arrays and plain values, and an agent of them again.
+
+It reads and writes the private parts of an agent, as one half of that class. A file can be changed and sealed
+again, so whatever the kernels trust is checked here.
+"""
 
 from __future__ import annotations
 
 import itertools
-import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
-from tokenize import TokenError
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.agents._episodes import OpenEpisode, Played
-from chary.agents.protocol import AgentSpec, Transition
+from chary.agents import make_agent
+from chary.agents._choosing import Pinned, check_policy
+from chary.agents._episodes import OpenEpisode, Played, Transition
+from chary.agents.comparison import MixtureSpec
+from chary.agents.protocol import AgentSpec
+from chary.agents.tabular import TabularAgent
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
 from chary.shield import Decision
+from chary.storage.sealed import as_array, under
 
-__all__ = [
-    "KIND",
-    "MALFORMED",
-    "MIXTURE_MEMORY",
-    "PlayedTable",
-    "as_array",
-    "check_counts",
-    "check_policy",
-    "check_shield",
-    "generator_from",
-    "generator_values",
-    "options_from",
-    "recalled",
-    "spec_values",
-    "under",
-]
-
-KIND = "agent"
-# What values of other types, and NumPy on headers that were changed, raise on the way.
-MALFORMED = (
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
-# What a mixture remembers from episode to episode; the rest of it is room.
-MIXTURE_MEMORY = ("starts", "baseline_starts", "promised")
+__all__ = ["record", "restored"]
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def spec_values(spec: AgentSpec) -> dict[str, Any]:
+def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return all there is to save, as arrays and as plain values."""
+    table = _PlayedTable()
+    pins = [now.pinned for now in agent._episodes]
+    oldest = min(pins, key=lambda pinned: pinned.version, default=None)
+    arrays, learner = agent._learner.record(
+        agent._learner.knowledge if oldest is None else oldest.plan.knowledge
+    )
+    arrays |= {f"setting.{name}": array for name, array in agent.setting.to_arrays().items()}
+    arrays |= {f"discretiser.{name}": array for name, array in agent._discretiser.items()}
+    arrays |= {"facts.ends": agent._facts.ends, "facts.left": agent._facts.left}
+    arrays |= agent._chooser.record()
+    for i, pinned in enumerate(pins):
+        arrays[f"open.{i}.uniforms"] = pinned.uniforms
+        if pinned.explorer is not None:
+            arrays[f"open.{i}.explorer"] = pinned.explorer
+    about = {
+        "spec": [agent.spec.name, _spec_values(agent.spec)],
+        "max_episodes": agent._max_episodes,
+        "warmup": agent._warmup,
+        "begun": agent.episodes_begun,
+        "generator": _generator_values(agent._chooser.generator),
+        "learner": learner,
+        "shield": None if agent.shield is None else agent.shield.record(table.number),
+        "open": [
+            [now.name, pin.number, pin.version, now.state, pin.switch, *now.record(table.number)]
+            for now, pin in zip(agent._episodes, pins, strict=True)
+        ],
+        "late_rollouts": [[table.number(step) for step in rollout] for rollout in agent._late_rollouts],
+    }
+    return arrays | table.to_arrays(), about
+
+
+def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
+    """Return the agent that `record` was called with; malformed values raise whatever they lead to."""
+    name, options = about["spec"]
+    agent = TabularAgent(
+        make_agent(name, **_options_from(options)),
+        Setting.from_arrays(under("setting.", arrays)),
+        max_episodes=about["max_episodes"],
+        warmup=about["warmup"],
+        generator=_generator_from(about["generator"]),
+        oracle_value=arrays.get("oracle_value"),
+    )
+    _restore(agent, arrays, about)
+    agent._discretiser = under("discretiser.", arrays)
+    return agent
+
+
+def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Take on what `record` returned."""
+    steps = _PlayedTable.steps(arrays, agent.setting)
+
+    def recall(number: object) -> Played[int] | None:
+        return _recalled(steps, number)
+
+    versions = {int(kept[2]) for kept in about["open"]}
+    plans = agent._learner.restore(arrays, about["learner"], versions)
+    S, A, H = agent.setting.n_states, agent.setting.n_actions, agent.setting.horizon
+    agent.episodes_begun = check_integer("begun", about["begun"], minimum=0)
+    agent._facts.ends = as_array("facts.ends", arrays, (S,), bool)
+    agent._facts.left = as_array("facts.left", arrays, (S,), bool)
+    if (agent._facts.ends & agent._facts.left).any() or not agent._facts.ends[agent.setting.terminal].all():
+        raise InvalidData("'facts' must tell states that end episodes from those left, got both for one.")
+    agent._chooser.restore(arrays, agent._facts.ends)
+    for policy in agent._learner.explorers.values():
+        check_policy("explorers", policy, agent.setting, agent._facts.ends)
+    for i, (episode, number, version, state, switch, *kept) in enumerate(about["open"]):
+        uniforms = as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64)
+        pinned = Pinned(plans[int(version)], int(number), int(version), uniforms, switch=int(switch))
+        if not (0 <= pinned.number <= agent._learner.plans and ((uniforms >= 0) & (uniforms < 1)).all()):
+            raise InvalidData(f"'open' must hold episodes an agent can begin, got another {episode!r}.")
+        if f"open.{i}.explorer" in arrays:
+            pinned.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
+            check_policy("explorer", pinned.explorer, agent.setting, agent._facts.ends)
+        elif isinstance(agent.spec, MixtureSpec):
+            raise InvalidData(f"'open' must hold an explorer for episode {episode!r}, got none.")
+        s = agent._facts.state("state", state)
+        agent._episodes.restore(OpenEpisode.restored(episode, s, pinned, kept, recall))
+    if agent.shield is not None:
+        unreleased = {now.name: now for now in agent._episodes if not now.released}
+        _check_shield(about["shield"], agent.setting, unreleased, agent._learner.explorers)
+        agent.shield.restore(about["shield"], {now.name: now.pinned.plan for now in agent._episodes}, recall)
+    agent._late_rollouts = [
+        [step for step in map(recall, numbers) if step is not None] for numbers in about["late_rollouts"]
+    ]
+
+
+def _spec_values(spec: AgentSpec) -> dict[str, Any]:
     """Return the options of an agent as JSON has them: no infinity, arrays as lists."""
     values: dict[str, Any] = {}
     for field in fields(spec):
@@ -72,8 +135,8 @@ def spec_values(spec: AgentSpec) -> dict[str, Any]:
     return values
 
 
-def options_from(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that `spec_values` wrote."""
+def _options_from(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that `_spec_values` wrote."""
     options = dict(values)
     for name in ("eta", "step_bound"):
         if isinstance(options.get(name), str):
@@ -83,38 +146,7 @@ def options_from(values: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arrays whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def as_array(
-    name: str,
-    arrays: Mapping[str, NDArray[Any]],
-    shape: tuple[int, ...],
-    dtype: type[np.generic] | type[bool],
-    *,
-    below: int | None = None,
-) -> NDArray[Any]:
-    """Return a copy of an array, once it has that shape and type, with entries in 0..below - 1 if given.
-
-    Raises:
-        InvalidData: if not: kernels trust what they are handed.
-    """
-    array = np.array(arrays[name])
-    fits = array.shape == shape and array.dtype == np.dtype(dtype)
-    if fits and below is not None:
-        fits = bool(((array >= 0) & (array < below)).all())
-    if not fits:
-        most = "" if below is None else f" with entries below {below}"
-        raise InvalidData(
-            f"{name!r} must be {np.dtype(dtype)} of shape {shape}{most}, got {array.dtype} of shape "
-            f"{array.shape}."
-        )
-    return array
-
-
-def generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:
+def _generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:
     """Return the state of a generator as JSON has it.
 
     Raises:
@@ -131,7 +163,7 @@ def generator_values(generator: np.random.Generator | None) -> dict[str, Any] | 
     return dict(state)
 
 
-def generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | None:
+def _generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | None:
     """Return the generator whose state this is."""
     if state is None:
         return None
@@ -141,7 +173,7 @@ def generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | Non
 
 
 @final
-class PlayedTable:
+class _PlayedTable:
     """Steps that were played, each with a number: chains and episodes that share one keep sharing it."""
 
     def __init__(self) -> None:
@@ -192,7 +224,7 @@ class PlayedTable:
         ]
 
 
-def recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None:
+def _recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None:
     """Return the step of that number, None for None.
 
     Raises:
@@ -205,32 +237,7 @@ def recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None
     return steps[number]
 
 
-def check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Setting) -> None:
-    """Raise InvalidData unless the numbers of some counts can be ones of this problem.
-
-    Rows, types and shapes are checked by `Knowledge.restore`.
-    """
-    length = np.asarray(arrays["length"])
-    fits = length.dtype == np.int64 and bool(((length >= 0) & (length <= setting.n_states)).all())
-    for each, array in arrays.items():
-        if each not in ("length", "successor", "terminal"):
-            fits = fits and np.asarray(array).dtype == np.float64 and bool((array >= 0).all())
-    for each in ("weight", "reward", "total", "reward_total", "square_total", "visits"):
-        fits = fits and bool(np.isfinite(arrays[each]).all())
-    if not fits:
-        raise InvalidData(f"{name!r} must be counts of this problem, got others.")
-
-
-def check_policy(name: str, policy: NDArray[Any], setting: Setting, ends: NDArray[np.bool_]) -> None:
-    """Raise InvalidData unless a policy, (..., S), plays allowed actions wherever episodes go on."""
-    states = np.arange(setting.n_states)
-    inside = (policy >= 0) & (policy < setting.n_actions)
-    allowed = setting.allowed[states, np.where(inside, policy, 0)] | ends
-    if not bool((inside & allowed).all()):
-        raise InvalidData(f"{name!r} must play actions allowed in this problem, got others.")
-
-
-def check_shield(
+def _check_shield(
     kept: Mapping[str, Any],
     setting: Setting,
     episodes: Mapping[Any, OpenEpisode[int, Any]],

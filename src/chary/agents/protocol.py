@@ -8,13 +8,25 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import EpisodeId, Transition, check_episode_id, listed
+from chary.agents._episodes import EpisodeId, Transition, check_episode_id
 from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
-__all__ = ["Agent", "AgentSpec", "Discretises", "EpisodeId", "Transition", "check_episode_id", "listed"]
+__all__ = [
+    "AGENT_FILE",
+    "Agent",
+    "AgentSpec",
+    "Discretises",
+    "EpisodeId",
+    "Transition",
+    "check_episode_id",
+]
+
+
+# The kind of a sealed file with a tabular agent in it.
+AGENT_FILE = "agent"
 
 
 @runtime_checkable

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents import make_agent
+from chary.agents._choosing import Chooser, Pinned
 from chary.agents._episodes import (
     EpisodeId,
     Episodes,
@@ -22,66 +22,23 @@ from chary.agents._episodes import (
 )
 from chary.agents._facts import Facts
 from chary.agents._learner import Learner
-from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair
-from chary.agents._saving import (
-    KIND,
-    MALFORMED,
-    MIXTURE_MEMORY,
-    PlayedTable,
-    as_array,
-    check_policy,
-    check_shield,
-    generator_from,
-    generator_values,
-    options_from,
-    recalled,
-    spec_values,
-    under,
-)
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.agents.fixed import Baseline
-from chary.agents.neighbours import MixtureSpec
-from chary.agents.protocol import AgentSpec, Discretises
-from chary.arrays import Floats, Ints
+from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises
+from chary.arrays import Ints
 from chary.errors import (
-    CharyError,
     InvalidAction,
     InvalidData,
     InvalidSetting,
     OutOfOrder,
-    Unwritable,
     check_integer,
 )
 from chary.mdp import Setting, as_policy
-from chary.mdp.setting import as_numbers
-from chary.model.bounds import UCBVI_FAMILIES
-from chary.planner._backup import new_scratch
-from chary.planner._full import new_explorer
-from chary.planner.plan import TabularPlan, optimistic_policy
+from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
 from chary.shield import Decision, Outcome, Shield
-from chary.storage.files import as_path, write_file
-from chary.storage.sealed import pack, unpack
+from chary.storage.sealed import load_sealed, pack, save_sealed
 
 __all__ = ["TabularAgent"]
-
-
-NEEDS_CHANCE = ("stepmix", "epsmix", "random")
-
-
-@dataclass(slots=True, eq=False)
-class Pinned:
-    """All that stays the same in an episode: its plan, and the random numbers and mixture it began with.
-
-    `number` is the plan's, `version` how many batches had been learnt when the plan was made.
-    """
-
-    plan: TabularPlan
-    number: int
-    version: int
-    uniforms: Floats
-    explorer: Ints | None = None
-    switch: int = 0
 
 
 Open = OpenEpisode[int, Pinned]
@@ -131,21 +88,12 @@ class TabularAgent:
             raise InvalidSetting(f"'spec' must be an agent's specification, got {type(spec).__name__}.")
         if not isinstance(setting, Setting):
             raise InvalidSetting(f"'setting' must be a Setting, got {type(setting).__name__}.")
-        if generator is not None and not isinstance(generator, np.random.Generator):
-            raise InvalidSetting(
-                f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
-                "Use numpy.random.default_rng(seed)."
-            )
         if isinstance(spec, CharyUCBVI):
             spec.check_problem(setting)
         if spec.reward == "known" and setting.known is None:
             raise InvalidSetting(
                 "'reward' can be 'known' only where the setting declares a reward function, got one without. "
                 "Use FiniteMDP.told('known'), or reward='estimated'."
-            )
-        if generator is None and spec.name in NEEDS_CHANCE:
-            raise InvalidSetting(
-                f"'generator' must be given with agent {spec.name!r}, which tosses coins, got None."
             )
         if spec.reward == "estimated" and setting.known is not None:
             setting = replace(setting, known=None)
@@ -171,14 +119,7 @@ class TabularAgent:
             max_episodes=self._max_episodes,
             warmup=warmup,
         )
-        self._oracle_value = None if oracle_value is None else _values(oracle_value, setting)
-        self._generator = generator
-        self._scratch = new_scratch(setting.n_states)
-        self._ceiling = new_explorer(
-            setting.n_states, setting.n_pairs, setting.horizon, falling=spec.bonus in UCBVI_FAMILIES
-        )
-        self._mixture: Mixture | None = None
-        self._frozen: Ints | None = None
+        self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
         self._facts = Facts(setting)
         self._episodes: Episodes[int, Pinned] = Episodes(setting.horizon, may_go_on=self._facts.check_left)
         self._discretiser: dict[str, NDArray[Any]] = {}
@@ -204,9 +145,7 @@ class TabularAgent:
     @property
     def frozen_baseline(self) -> Ints:
         """The baseline that the warm-up's data gives, (H, S); fixed from the first episode on."""
-        if self._frozen is None:
-            self._frozen = np.array(self.plan.arrays.baseline)
-        return self._frozen
+        return self._chooser.frozen_baseline
 
     @property
     def open_episodes(self) -> tuple[EpisodeId, ...]:
@@ -247,7 +186,7 @@ class TabularAgent:
             )
         if steps:
             self._learner.begin_with(self._facts.checked_columns(steps))
-        self._frozen = None
+        self._chooser.thaw()
 
     def begin(self, episode: EpisodeId, state: int) -> None:
         """Open an episode that starts in `state`.
@@ -266,31 +205,9 @@ class TabularAgent:
                 f"'max_episodes' must cover every episode, got {self._max_episodes} and one more. "
                 "Declare more from the start, or use bonus 'kl', which needs no number."
             )
-        plan = self.plan
-        frozen = self.frozen_baseline
-        horizon = self.setting.horizon
-        uniforms = np.zeros(horizon + 1) if self._generator is None else self._generator.random(horizon + 1)
-        pinned = Pinned(plan, self._learner.plans, self._learner.version, uniforms)
-        if isinstance(self.spec, MixtureSpec):
-            if self._mixture is None:
-                self._mixture = self._new_mixture()
-            # The frozen baseline has no use for an optimistic plan.
-            pinned.explorer = (
-                frozen
-                if self.spec.kind == FROZEN
-                else optimistic_policy(self.setting, self._learner.knowledge, self._ceiling)
-            )
-            pinned.switch = switch_step(
-                self._mixture,
-                self._learner.knowledge.rows,
-                self._learner.knowledge.radii,
-                pinned.explorer,
-                s,
-                uniforms[0],
-                self._scratch,
-            )
+        pinned = self._chooser.begin(s)
         if self.shield is not None:
-            self.shield.begin(name, plan, pinned.number)
+            self.shield.begin(name, pinned.plan, pinned.number)
         self._episodes.open(name, s, pinned)
         self.episodes_begun += 1
 
@@ -437,16 +354,13 @@ class TabularAgent:
             InvalidSetting: if the file exists and may not be overwritten, or cannot be written, or the
                 discretiser has another number of states.
         """
-        target = as_path("path", path)
-        if target.exists() and not overwrite:
-            raise InvalidSetting(f"'path' must be new, got {target}, which exists. Pass overwrite=True.")
-        if discretiser is not None:
-            self._take_discretiser(discretiser)
-        arrays, about = self._record()
-        try:
-            write_file(target, pack(KIND, arrays, about))
-        except (OSError, UnicodeError) as problem:
-            raise Unwritable(f"'path' must be writable, got {target}: {problem}.") from problem
+
+        def content() -> bytes:
+            if discretiser is not None:
+                self._take_discretiser(discretiser)
+            return pack(AGENT_FILE, *self._record())
+
+        save_sealed(path, content, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, setting: Setting | None = None) -> TabularAgent:
@@ -460,38 +374,22 @@ class TabularAgent:
             InvalidData: if the file is missing, truncated, changed, of another schema, of another kind or of
                 another problem.
         """
-        source = as_path("path", path)
-        try:
-            content = source.read_bytes()
-        except (OSError, UnicodeError) as problem:
-            raise InvalidData(f"'path' must be a file to read, got {source}: {problem}.") from problem
-        try:
-            about, arrays = unpack(KIND, content)
-            told = Setting.from_arrays(under("setting.", arrays))
-            name, options = about["spec"]
-            agent = cls(
-                make_agent(name, **options_from(options)),
-                told,
-                max_episodes=about["max_episodes"],
-                warmup=about["warmup"],
-                generator=generator_from(about["generator"]),
-                oracle_value=arrays.get("oracle_value"),
-            )
-            agent._restore(arrays, about)
-            agent._discretiser = under("discretiser.", arrays)
-        except CharyError as problem:
-            raise InvalidData(f"'path' must hold an agent of chary, got {source}: {problem}") from problem
-        except MALFORMED as problem:
-            raise InvalidData(
-                f"'path' must hold an agent of chary, got {source}, where {type(problem).__name__} was met: "
-                f"{problem}."
-            ) from problem
+        from chary.agents._saving import restored
+
+        agent, source = load_sealed(path, AGENT_FILE, "an agent of chary", restored)
+        told = agent.setting
         if setting is not None and replace(setting, known=told.known).digest != told.digest:
             raise InvalidData(
                 f"'path' must hold an agent for this problem, got {source}, which is for another one: "
                 f"{told.n_states} states, {told.n_actions} actions, horizon {told.horizon}."
             )
         return agent
+
+    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return all there is to save, as arrays and as plain values."""
+        from chary.agents._saving import record
+
+        return record(self)
 
     def _take_discretiser(self, discretiser: Discretises) -> None:
         if not isinstance(discretiser, Discretises):
@@ -504,107 +402,6 @@ class TabularAgent:
                 f"{discretiser.n_states}."
             )
         self._discretiser = discretiser.to_arrays()
-
-    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return all there is to save, as arrays and as plain values."""
-        table = PlayedTable()
-        pins = [now.pinned for now in self._episodes]
-        oldest = min(pins, key=lambda pinned: pinned.version, default=None)
-        arrays, learner = self._learner.record(
-            self._learner.knowledge if oldest is None else oldest.plan.knowledge
-        )
-        arrays |= {f"setting.{name}": array for name, array in self.setting.to_arrays().items()}
-        arrays |= {f"discretiser.{name}": array for name, array in self._discretiser.items()}
-        arrays |= {"facts.ends": self._facts.ends, "facts.left": self._facts.left}
-        arrays["ceiling"] = self._ceiling.ceiling
-        for i, pinned in enumerate(pins):
-            arrays[f"open.{i}.uniforms"] = pinned.uniforms
-            if pinned.explorer is not None:
-                arrays[f"open.{i}.explorer"] = pinned.explorer
-        if self._frozen is not None:
-            arrays["frozen"] = self._frozen
-        if self._oracle_value is not None:
-            arrays["oracle_value"] = np.asarray(self._oracle_value)
-        if self._mixture is not None:
-            arrays |= {f"mixture.{name}": getattr(self._mixture, name) for name in MIXTURE_MEMORY}
-        about = {
-            "spec": [self.spec.name, spec_values(self.spec)],
-            "max_episodes": self._max_episodes,
-            "warmup": self._warmup,
-            "begun": self.episodes_begun,
-            "generator": generator_values(self._generator),
-            "learner": learner,
-            "shield": None if self.shield is None else self.shield.record(table.number),
-            "open": [
-                [now.name, pin.number, pin.version, now.state, pin.switch, *now.record(table.number)]
-                for now, pin in zip(self._episodes, pins, strict=True)
-            ],
-            "late_rollouts": [[table.number(step) for step in rollout] for rollout in self._late_rollouts],
-        }
-        return arrays | table.to_arrays(), about
-
-    def _restore(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-        """Take on what `_record` returned."""
-        steps = PlayedTable.steps(arrays, self.setting)
-
-        def recall(number: object) -> Played[int] | None:
-            return recalled(steps, number)
-
-        versions = {int(kept[2]) for kept in about["open"]}
-        plans = self._learner.restore(arrays, about["learner"], versions)
-        S, A, H = self.setting.n_states, self.setting.n_actions, self.setting.horizon
-        self.episodes_begun = check_integer("begun", about["begun"], minimum=0)
-        self._facts.ends = as_array("facts.ends", arrays, (S,), bool)
-        self._facts.left = as_array("facts.left", arrays, (S,), bool)
-        if (self._facts.ends & self._facts.left).any() or not self._facts.ends[self.setting.terminal].all():
-            raise InvalidData("'facts' must tell states that end episodes from those left, got both for one.")
-        self._ceiling.ceiling[:] = as_array("ceiling", arrays, self._ceiling.ceiling.shape, np.float64)
-        # Bounds never fall below themselves: no number may be missing.
-        if not (self._ceiling.ceiling >= 0).all():
-            raise InvalidData("'ceiling' must hold numbers >= 0, got others.")
-        for policy in self._learner.explorers.values():
-            check_policy("explorers", policy, self.setting, self._facts.ends)
-        if "frozen" in arrays:
-            self._frozen = as_array("frozen", arrays, (H, S), np.int64, below=A)
-            check_policy("frozen", self._frozen, self.setting, self._facts.ends)
-        if "mixture.starts" in arrays:
-            self._mixture = self._new_mixture()
-            for name in MIXTURE_MEMORY:
-                memory = getattr(self._mixture, name)
-                memory[:] = as_array(f"mixture.{name}", arrays, memory.shape, np.float64)
-                if not np.isfinite(memory).all():
-                    raise InvalidData(f"'mixture.{name}' must be finite, got others.")
-        for i, (episode, number, version, state, switch, *kept) in enumerate(about["open"]):
-            uniforms = as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64)
-            pinned = Pinned(plans[int(version)], int(number), int(version), uniforms, switch=int(switch))
-            if not (0 <= pinned.number <= self._learner.plans and ((uniforms >= 0) & (uniforms < 1)).all()):
-                raise InvalidData(f"'open' must hold episodes an agent can begin, got another {episode!r}.")
-            if f"open.{i}.explorer" in arrays:
-                pinned.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
-                check_policy("explorer", pinned.explorer, self.setting, self._facts.ends)
-            elif isinstance(self.spec, MixtureSpec):
-                raise InvalidData(f"'open' must hold an explorer for episode {episode!r}, got none.")
-            s = self._facts.state("state", state)
-            self._episodes.restore(OpenEpisode.restored(episode, s, pinned, kept, recall))
-        if self.shield is not None:
-            unreleased = {now.name: now for now in self._episodes if not now.released}
-            check_shield(about["shield"], self.setting, unreleased, self._learner.explorers)
-            self.shield.restore(
-                about["shield"], {now.name: now.pinned.plan for now in self._episodes}, recall
-            )
-        self._late_rollouts = [
-            [step for step in map(recall, numbers) if step is not None] for numbers in about["late_rollouts"]
-        ]
-
-    def _new_mixture(self) -> Mixture:
-        assert isinstance(self.spec, MixtureSpec)
-        return new_mixture(
-            self.spec.kind,
-            frozen=self.frozen_baseline,
-            alpha=getattr(self.spec, "alpha", 0.0),
-            eta=float(self.spec.eta or 0.0) / self.setting.scale.span,
-            oracle_value=self._oracle_value,
-        )
 
     def _ready(self, now: Open, t: object, state: object, proposal: object) -> Decision | None:
         """Return the decision made at step `t` before, or None once a new one may be made."""
@@ -631,7 +428,7 @@ class TabularAgent:
                 self.shield.observe(now.name, s, terminated=False, transition=now.steps[-1])
             decision = self.shield.decide(now.name, now.t, s, proposal=proposal)
         else:
-            action, explored = self._choose(now.pinned, now.t, s)
+            action, explored = self._chooser.choose(now.pinned, now.t, s)
             decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
         self._facts.left[s] = True
         return self._episodes.decide(now, s, decision)
@@ -673,16 +470,6 @@ class TabularAgent:
         versions = (now.pinned.version for now in self._episodes)
         self._learner.trim(min(versions, default=self._learner.version))
 
-    def _choose(self, pinned: Pinned, t: int, s: int) -> tuple[int, bool]:
-        if isinstance(self.spec, MixtureSpec):
-            assert pinned.explorer is not None
-            policy = pinned.explorer if t >= pinned.switch else self.frozen_baseline
-            return int(policy[t, s]), t >= pinned.switch
-        if isinstance(self.spec, Baseline):
-            return pinned.plan.baseline(t, s), False
-        pair = uniform_pair(self._learner.knowledge.rows, s, pinned.uniforms[t + 1])
-        return int(self.setting.pair_action[pair]), True
-
 
 def _check_own(own: object, setting: Setting, *, given: bool) -> None:
     if not isinstance(own, OwnBaseline):
@@ -696,13 +483,3 @@ def _check_own(own: object, setting: Setting, *, given: bool) -> None:
             f"'own' must be declared for this problem, shape {(setting.horizon, setting.n_states)}, got a "
             f"table of shape {own.table.shape}."
         )
-
-
-def _values(oracle_value: ArrayLike, setting: Setting) -> Floats:
-    values = as_numbers("oracle_value", oracle_value)
-    if values.shape != (setting.n_states,) or not np.isfinite(values).all():
-        raise InvalidSetting(
-            f"'oracle_value' must hold one finite number a state, shape ({setting.n_states},), got "
-            f"{values.dtype} of shape {values.shape}."
-        )
-    return values.astype(np.float64)

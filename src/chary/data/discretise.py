@@ -11,13 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._saving import KIND as AGENT
-from chary.agents._saving import under
+from chary.agents.protocol import AGENT_FILE
 from chary.arrays import Bools, Floats, Ints
 from chary.data._columns import Places, shown
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
 from chary.storage.files import write_file
-from chary.storage.sealed import kind_of, pack, unpack
+from chary.storage.sealed import kind_of, pack, under, unpack
 
 __all__ = [
     "Bins",
@@ -372,8 +371,8 @@ def load_discretiser(path: str | Path) -> Bins | Codebook:
     try:
         content = Path(path).read_bytes()
         kind = kind_of(content)
-        _, arrays = unpack(AGENT if kind == AGENT else KIND, content)
-        if kind == AGENT:
+        _, arrays = unpack(AGENT_FILE if kind == AGENT_FILE else KIND, content)
+        if kind == AGENT_FILE:
             arrays = under("discretiser.", arrays)
             if not arrays:
                 raise InvalidData("an agent that was saved without one")

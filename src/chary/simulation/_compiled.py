@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._mixtures import UCBVI, new_mixture
-from chary.agents._saving import MIXTURE_MEMORY
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.agents.fixed import Baseline
-from chary.agents.neighbours import MixtureSpec
+from chary.agents.comparison import MIXTURE_MEMORY, Baseline, MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, PlannerMismatch

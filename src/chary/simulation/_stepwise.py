@@ -7,8 +7,7 @@ from collections.abc import Generator
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.agents.fixed import Random
-from chary.agents.neighbours import MixtureSpec
+from chary.agents.comparison import MixtureSpec, Random
 from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
 from chary.arrays import Ints

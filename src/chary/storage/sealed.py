@@ -1,23 +1,36 @@
 """The one format in which unfinished work is kept: arrays with a sealed description, in JSON.
 
-The arrays lie in an npz file or, for networks, which other programs may want to read, in a safetensors file;
-whoever reads need not say which.
+The container is an npz file or, for networks, which other programs may want to read, a safetensors file;
+readers detect which one it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.errors import InvalidData, InvalidSetting, check_choice
-from chary.storage.files import npz_arrays, npz_bytes
+from chary.errors import CharyError, InvalidData, InvalidSetting, Unwritable, check_choice
+from chary.storage.files import as_path, npz_arrays, npz_bytes, write_file
 
-__all__ = ["CHECKPOINT_SCHEMA", "CONTAINERS", "kind_of", "pack", "unpack"]
+__all__ = [
+    "CHECKPOINT_SCHEMA",
+    "CONTAINERS",
+    "as_array",
+    "kind_of",
+    "load_sealed",
+    "pack",
+    "save_sealed",
+    "under",
+    "unpack",
+]
 
 CHECKPOINT_SCHEMA = 1
 CONTAINERS = ("npz", "safetensors")
@@ -25,7 +38,22 @@ CONTAINERS = ("npz", "safetensors")
 # The member of the file that says what the others are.
 DESCRIPTION = "chary"
 
+# Errors that values of other types, and NumPy on changed headers, raise while a file is read.
+MALFORMED = (
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+
 Arrays = dict[str, NDArray[Any]]
+T = TypeVar("T")
 
 
 def pack(
@@ -95,6 +123,82 @@ def kind_of(content: bytes) -> str | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return kind if isinstance(kind, str) else None
+
+
+def save_sealed(path: str | Path, content: Callable[[], bytes], *, overwrite: bool) -> None:
+    """Write a file whole or not at all; `content` makes it with `pack` once the path is known to be free.
+
+    Raises:
+        InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
+    """
+    target = as_path("path", path)
+    if target.exists() and not overwrite:
+        raise InvalidSetting(f"'path' must be new, got {target}, which exists. Pass overwrite=True.")
+    try:
+        write_file(target, content())
+    except (OSError, UnicodeError) as problem:
+        raise Unwritable(f"'path' must be writable, got {target}: {problem}.") from problem
+
+
+def load_sealed(
+    path: str | Path, kind: str, what: str, build: Callable[[dict[str, Any], Arrays], T]
+) -> tuple[T, Path]:
+    """Return what `build` makes of the description and the arrays of a file, and its path.
+
+    Args:
+        path: What `save_sealed` wrote.
+        kind: The kind that `pack` was given.
+        what: What the file must contain, for error messages.
+        build: Called once the seal was found intact; it may raise whatever malformed values lead to.
+
+    Raises:
+        InvalidData: if the file is missing, truncated, changed, of another schema, of another kind or not
+            what `build` needs.
+    """
+    source = as_path("path", path)
+    try:
+        content = source.read_bytes()
+    except (OSError, UnicodeError) as problem:
+        raise InvalidData(f"'path' must be a file to read, got {source}: {problem}.") from problem
+    try:
+        return build(*unpack(kind, content)), source
+    except CharyError as problem:
+        raise InvalidData(f"'path' must hold {what}, got {source}: {problem}") from problem
+    except MALFORMED as problem:
+        raise InvalidData(
+            f"'path' must hold {what}, got {source}, which raised {type(problem).__name__}: {problem}."
+        ) from problem
+
+
+def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Return the arrays whose names begin with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def as_array(
+    name: str,
+    arrays: Mapping[str, NDArray[Any]],
+    shape: tuple[int, ...],
+    dtype: type[np.generic] | type[bool],
+    *,
+    below: int | None = None,
+) -> NDArray[Any]:
+    """Return a copy of an array that has this shape and type, and entries in 0..below - 1 if given.
+
+    Raises:
+        InvalidData: if it does not: kernels trust their arguments.
+    """
+    array = np.array(arrays[name])
+    fits = array.shape == shape and array.dtype == np.dtype(dtype)
+    if fits and below is not None:
+        fits = bool(((array >= 0) & (array < below)).all())
+    if not fits:
+        most = "" if below is None else f" with entries below {below}"
+        raise InvalidData(
+            f"{name!r} must be {np.dtype(dtype)} of shape {shape}{most}, got {array.dtype} of shape "
+            f"{array.shape}."
+        )
+    return array
 
 
 def _members(content: bytes) -> tuple[str, Arrays]:

@@ -1,4 +1,7 @@
-"""The algorithms chary is compared with, section 9: all share its counts, planner and rollouts."""
+"""The algorithms chary is compared with, section 9, and two baselines and chance.
+
+All share the counts, the planner and the rollouts of chary.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,23 @@ from chary.agents import _mixtures
 from chary.agents.protocol import AgentSpec
 from chary.errors import InvalidSetting, check_choice, check_real
 
-__all__ = ["BASELINE_VALUES", "CUCBVI", "UCBVI", "EpsMix", "MixtureSpec", "StepMix"]
+__all__ = [
+    "BASELINE_VALUES",
+    "CUCBVI",
+    "MIXTURE_MEMORY",
+    "UCBVI",
+    "Baseline",
+    "EpsMix",
+    "Frozen",
+    "MixtureSpec",
+    "Random",
+    "StepMix",
+]
 
 BASELINE_VALUES = ("estimated", "oracle")
+
+# The fields of a `Mixture` that persist from episode to episode; the others are working memory.
+MIXTURE_MEMORY = ("starts", "baseline_starts", "promised")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,3 +99,33 @@ class EpsMix(MixtureSpec):
     name: ClassVar[str] = "epsmix"
     summary: ClassVar[str] = "baseline or optimism by a coin that keeps the expected value"
     kind: ClassVar[int] = _mixtures.EPSMIX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Baseline(AgentSpec):
+    """The pessimistic policy, replanned before every episode and never left: z* = 0 by definition."""
+
+    name: ClassVar[str] = "baseline"
+    summary: ClassVar[str] = "the pessimistic policy, replanned before every episode"
+
+    @property
+    def standing(self) -> str:
+        """Certified: an episode that never leaves the baseline loses nothing against it."""
+        return "certified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frozen(MixtureSpec):
+    """The warm-up's baseline, never replanned."""
+
+    name: ClassVar[str] = "frozen"
+    summary: ClassVar[str] = "the warm-up's pessimistic policy, never replanned"
+    kind: ClassVar[int] = _mixtures.FROZEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Random(AgentSpec):
+    """A uniformly random allowed action at every step."""
+
+    name: ClassVar[str] = "random"
+    summary: ClassVar[str] = "uniformly random allowed actions"
