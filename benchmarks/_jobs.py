@@ -1,4 +1,4 @@
-"""Many runs on all cores, and where their results go: shared by the scripts of this folder."""
+"""Runs on all cores, and files of results: shared by the scripts of this folder."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def play_all(jobs: Iterable[dict[str, Any]], *, worker: Callable[[str], Any] = p
 
 
 def provenance() -> dict[str, Any]:
-    """Return what a recorded result must say about where it came from."""
+    """Return the provenance of a recorded result."""
     import numba
 
     import chary

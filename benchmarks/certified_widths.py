@@ -1,9 +1,9 @@
-"""How wide are certified bounds on inventory, and what does a step cost? docs/algorithm.md section 5.
+"""Widths of certified bounds on inventory, and charges of a step; docs/algorithm.md section 5.
 
 Prints V_hi - V_lo of pi_bar at the start after 300 and 1,500 uniformly random episodes, for each
 certified family with estimated and with known rewards, and the median charges at 1,500 episodes over
-all steps at which the action is not the baseline's own. Numbers are medians over seeds, with the least
-and the most. All of it is computed by the reference planner: no compiled code, about four seconds a seed.
+all steps at which the action is not the baseline's own. Numbers are medians over seeds, with minimum
+and maximum. All of it is computed by the reference planner: no compiled code, about four seconds per seed.
 
     python benchmarks/certified_widths.py --seeds 9
 """

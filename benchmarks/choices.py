@@ -1,4 +1,4 @@
-"""Which rule, charge, clock, pool? One choice at a time is changed from the defaults, on equal seeds.
+"""Compare rules, charges, clocks and pools: one choice at a time differs from the defaults, on equal seeds.
 
 python benchmarks/choices.py inventory
 python benchmarks/choices.py sepsis
@@ -127,7 +127,7 @@ def main() -> None:
         f"{problem}, {size['episodes']:,} episodes after {size['warmup']:,} random ones, "
         f"eta {size['eta']:g}, bonus {bonus} (scale {common.get('bonus_scale', 1.0):.4g}), "
         f"{common['reward']} rewards, {size['seeds']} seeds; mean ± standard deviation, worst z* over all "
-        "seeds; the steps and chains are means a run. "
+        "seeds; the steps and chains are means per run. "
         f"Made by `{provenance()['command']}`, recorded in `{path.relative_to(ROOT)}`."
     )
     text = f"{caption}\n\n{table(header, rows)}"

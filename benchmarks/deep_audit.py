@@ -1,15 +1,16 @@
-"""What the exact audit of the deep learner costs, by path, in microseconds of one core a baseline step.
+"""Cost of the exact audit of the deep learner by path, in microseconds of one core per baseline step.
 
 python benchmarks/deep_audit.py [--repeats 7] [--to FILE]
 
 Patient 5, networks of 2 x 64, after several numbers of episodes played at random and learnt from. An episode
 of random actions is then audited by two paths: `jax`, lanes of the compiled simulator, for several numbers of
-lanes, and `numpy`, the simulator for NumPy. `all` takes every step for a deviation, as an agent that explores
-always nearly has, `few` one step in twenty. Paths take turns within each repeat. Times are processor time;
-compiling is timed apart. The process is bound to one core before JAX is loaded.
+lanes, and `numpy`, the simulator for NumPy. `all` treats every step as a deviation, like an agent that
+explores almost always; `few` treats one step in twenty so. Paths take turns within each repeat. Times are
+processor time; compilation is timed separately. The process is bound to one core before JAX is loaded.
 
-Also recorded: how far apart both paths are, and at how many of the states met the baseline's action depends
-on how the network was computed: one state at a time as in the training loop, all at once, or by NumPy.
+Also recorded: the difference between both paths, and the number of visited states at which the baseline's
+action depends on how the network was computed: one state at a time as in the training loop, all at once, or
+by NumPy.
 
 Writes benchmarks/results/deep-audit.json, or FILE.
 """
@@ -54,7 +55,7 @@ def patients(states: Any, actions: Any) -> Any:
 
 
 def ready(value: Any) -> Any:
-    """Return what was computed, once it is there."""
+    """Wait for a result and return it."""
     return jax.block_until_ready(value)  # type: ignore[no-untyped-call]
 
 
@@ -77,7 +78,7 @@ def deviating(steps: Any, every: int) -> Any:
 
 
 def flips(plan: Networks, steps: Any) -> dict[str, int]:
-    """Return at how many of the states (H,) the baseline's action is another one, against the log."""
+    """Return the number of states (H,) at which the baseline's action differs from the log."""
     lower, horizon = one(plan, LOWER), len(steps.action)
     inputs = jax.vmap(partial(with_time, horizon=horizon))(steps.observation, jnp.arange(horizon))
     at_once = jnp.argmax(forward(lower, inputs)[0], axis=-1)

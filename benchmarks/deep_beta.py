@@ -1,12 +1,12 @@
-"""How wide must the deep learner's bonuses be for charges to cover the truth on held-out episodes?
+"""Find the weight of the deep learner's bonuses at which charges cover true costs on held-out episodes.
 
 python benchmarks/deep_beta.py --betas 12 --seeds 100 101 102 103
 python benchmarks/deep_beta.py --betas 16 32 --seeds 100 101
 
 Every run is 1,000 episodes of chary on patient 5; after every tenth an episode is held out, in which the
-baseline plays with random deviations, and the charge of each is held against its true cost. The seeds are not
-those of `chary reproduce hiv`. Rows are added to benchmarks/results/deep-beta.json, or FILE, in place of
-earlier ones of the same run. The rows recorded there were played side by side, one process a run.
+baseline plays with random deviations, and the charge of each is compared with its true cost. The seeds are
+not those of `chary reproduce hiv`. Rows are added to benchmarks/results/deep-beta.json, or FILE, in place of
+earlier ones of the same run. The rows recorded there were played side by side, one process per run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How many environment steps a second the deep learner trains on a GPU, with ODE and audit sample.
+"""Training speed of the deep learner on a GPU, in environment steps per second, with ODE and audit sample.
 
 python benchmarks/deep_gpu.py [--lanes 64 128 256] [--repeats 5] [--to FILE]
 
-Every lane is a run of its own on patient 5: its own seed, one of four budgets, networks of 2 x 64, batches of
+Every lane is a separate run on patient 5: its own seed, one of four budgets, networks of 2 x 64, batches of
 64, all three updated at every step. A repeat is one compiled call: ten episodes of 200 steps in every lane,
 the last of them audited by rollouts of its baseline, and one more episode held out and audited. `without
-audit` is the same call without audits. Compiling is timed apart. Writes benchmarks/results/deep-gpu.json, or
-FILE.
+audit` is the same call without audits. Compilation is timed separately. Writes
+benchmarks/results/deep-gpu.json, or FILE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fill the tables of docs/deep.md from what is recorded: python benchmarks/deep_speed.py."""
+"""Fill the tables of docs/deep.md from recorded results: python benchmarks/deep_speed.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from _jobs import RESULTS, ROOT, fill, table
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return what a benchmark recorded."""
+    """Return the recorded results of a benchmark."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return found
 
@@ -20,18 +20,18 @@ def told(spread: dict[str, float], digits: int = 0) -> str:
 
 
 def training() -> str:
-    """Return what one core trains, and against Stable-Baselines3."""
+    """Return the training speed of one core, and the comparison with Stable-Baselines3."""
     found = recorded("deep-training")
     rows = [[agent, told(rate["steps_a_processor_second"])] for agent, rate in found["rates"]["hiv"].items()]
     text = (
-        f"One core, patient 5, environment steps a second of processor time (`{found['command']}`):\n\n"
+        f"One core, patient 5, environment steps per second of processor time (`{found['command']}`):\n\n"
         f"{table(['agent', 'steps/s, median (least to most)'], rows)}\n\n"
     )
     peer = found["sb3"]
     ratios = ", ".join(f"{agent} {told(ratio, 1)}" for agent, ratio in peer["ratio"].items())
     text += (
         f"DQN of Stable-Baselines3 on the same patient, in turns with ours: "
-        f"{told(peer['sb3_steps_a_processor_second'])} steps/s, so that ours is faster by {ratios}. "
+        f"{told(peer['sb3_steps_a_processor_second'])} steps/s; ours is faster by {ratios}. "
     )
     scaling = found["scaling"]
     return (
@@ -40,20 +40,20 @@ def training() -> str:
 
 
 def audit() -> str:
-    """Return what the truth costs."""
+    """Return the cost of the audit."""
     found = recorded("deep-audit")
     rows = []
     for stage in found["stages"]:
         cost = stage["all"]["microseconds_a_baseline_step"]["jax, 24 lanes"]
         rows.append([str(stage["episodes"]), told(cost, 1)])
     return (
-        "The audit, microseconds of one core a step of a baseline's rollout, where all 200 steps of an "
-        f"episode are audited (`{found['command']}`):\n\n{table(['after episodes', 'us a step'], rows)}"
+        "The audit, microseconds of one core per step of a baseline's rollout, with all 200 steps of an "
+        f"episode audited (`{found['command']}`):\n\n{table(['after episodes', 'us per step'], rows)}"
     )
 
 
 def gpu() -> str:
-    """Return what a GPU trains."""
+    """Return the training speed of a GPU."""
     found = recorded("deep-gpu")
     rows = [[f"{row['lanes']}", told(row["with_audit"]["steps_a_second"])] for row in found["rows"]]
     bare = found["rows"][0]

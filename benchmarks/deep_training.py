@@ -1,16 +1,16 @@
-"""How many environment steps a second the deep learner trains on one CPU core.
+"""Training speed of the deep learner on one CPU core, in environment steps per second.
 
 python benchmarks/deep_training.py [--repeats 7] [--episodes 20] [--processes 2] [--to FILE]
 
 Networks of 2 x 64, batches of 64, all three updated at every step. The process is bound to one core before
 JAX is loaded, so that its thread pools have one thread. Each repeat is one call of the compiled loop;
-compiling is timed apart. Rates are by processor time, which other processes disturb less, and by the clock.
-`point` is a small task that costs next to nothing, `hiv` patient 5.
+compilation is timed separately. Rates are by processor time, which other processes disturb less, and by wall
+time. `point` is a small task that costs almost nothing, `hiv` is patient 5.
 
 Where Stable-Baselines3 is installed, its DQN trains on the same patient in turn with ours: one network of
 2 x 64, an update of 64 transitions at every step, one thread. A ratio is of two neighbouring turns.
 
-With `--processes N`, N processes on a core each train on the patient at the same time, after one has alone.
+With `--processes N`, N processes train on the patient at the same time, one per core, after one alone.
 
 Writes benchmarks/results/deep-training.json, or FILE.
 """
@@ -66,13 +66,13 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 class Trainer:
-    """A compiled training loop, and what it has come to."""
+    """A compiled training loop and its current state."""
 
     def __init__(self, environment: Environment, agent: str, episodes: int, repeats: int) -> None:
         options = DeepOptions(agent=agent, episodes=episodes * (repeats + 1), warm_up=50, pretraining=1)
         self.steps = episodes * environment.horizon
         self.state = jax.jit(partial(begin, environment, options))(jax.random.key(0))
-        # The state is given away: its ring is written in place.
+        # The state is donated: its ring is written in place.
         loop = jax.jit(lambda state: proceed(environment, options, state, episodes), donate_argnums=0)
         started = time.perf_counter()
         self.compiled = loop.lower(self.state).compile()
@@ -80,7 +80,7 @@ class Trainer:
         self.turn()
 
     def turn(self) -> tuple[float, float]:
-        """Train on, and return the steps a processor second and a second by the clock."""
+        """Continue training, and return the steps per second of processor time and of wall time."""
         processor, clock = time.process_time(), time.perf_counter()
         self.state, _ = jax.block_until_ready(self.compiled(self.state))
         return self.steps / (time.process_time() - processor), self.steps / (time.perf_counter() - clock)
@@ -143,14 +143,14 @@ def against_sb3(episodes: int, repeats: int) -> dict[str, Any]:
 
 
 def side_by_side(number: int, episodes: int, repeats: int) -> list[float]:
-    """Return the steps a second by the clock of each of some processes that train at the same time."""
+    """Return the steps per second of wall time of each of several processes that train at the same time."""
     command = [sys.executable, __file__, "--worker", "--repeats", str(repeats), "--episodes", str(episodes)]
     workers = []
     for core in CORES[:number]:
         os.sched_setaffinity(0, {core})
         workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
     os.sched_setaffinity(0, {CORE})
-    # Nobody starts before all have compiled.
+    # No process starts before all have compiled.
     for worker in workers:
         worker.stdout.readline()
     for worker in workers:
@@ -160,7 +160,7 @@ def side_by_side(number: int, episodes: int, repeats: int) -> list[float]:
 
 
 def work(episodes: int, repeats: int) -> None:
-    """Be one of the processes of `side_by_side`."""
+    """Run one of the processes of `side_by_side`."""
     trainer = Trainer(hiv(5), "chary", episodes, repeats)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -168,7 +168,7 @@ def work(episodes: int, repeats: int) -> None:
 
 
 def scaling(number: int, episodes: int, repeats: int) -> dict[str, Any]:
-    """Compare one process alone with several, each on a core of its own."""
+    """Compare one process alone with several, each on its own core."""
     alone = side_by_side(1, episodes, repeats)[0]
     together = side_by_side(number, episodes, repeats)
     return {
@@ -222,7 +222,7 @@ def main() -> None:
             own, clock = rate["steps_a_processor_second"], rate["steps_a_second"]
             print(
                 f"{problem:6} {agent:6} {own['median']:7.0f} steps a processor second "
-                f"({own['min']:.0f} to {own['max']:.0f}), {clock['median']:.0f} a second by the clock, "
+                f"({own['min']:.0f} to {own['max']:.0f}), {clock['median']:.0f} per second of wall time, "
                 f"compiled in {rate['compile_seconds']:.1f} s"
             )
     if "sb3" in result:
@@ -234,7 +234,7 @@ def main() -> None:
         together = result["scaling"]
         print(
             f"{together['processes']} processes together: {together['sum_over_alone']:.2f} times one alone "
-            f"({together['alone_steps_a_second']:.0f} steps a second by the clock)"
+            f"({together['alone_steps_a_second']:.0f} steps per second of wall time)"
         )
     arguments.to.parent.mkdir(parents=True, exist_ok=True)
     arguments.to.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

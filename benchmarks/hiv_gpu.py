@@ -1,10 +1,10 @@
-"""How many steps a second the HIV simulator takes on a GPU, and whether they are right.
+"""Speed and accuracy of the HIV simulator on a GPU.
 
 python benchmarks/hiv_gpu.py [--to FILE]
 
-Every lane is a patient under random actions, in one `lax.scan` of 200 steps. The kernel's numbers are held
-against the same program on the CPU in float64, and the time against the adaptive loop as XLA itself puts it
-on a GPU: many small kernels an attempt. Writes benchmarks/results/hiv-gpu.json, or FILE.
+Every lane is a patient under random actions, in one `lax.scan` of 200 steps. The kernel's numbers are
+compared with the same program on the CPU in float64, and its time with the adaptive loop as XLA compiles it
+for a GPU: many small kernels per attempt. Writes benchmarks/results/hiv-gpu.json, or FILE.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measured(lanes: int, steps: int, repeats: int, flow: Callable[..., Any] | No
 
 
 def worst_difference(lanes: int = 70) -> dict[str, float]:
-    """Return how far both devices' rewards and final states are apart, relatively, over 200 random steps."""
+    """Return the largest relative difference between both devices over 200 random steps."""
     rng = np.random.default_rng(7)
     params = np.array([patient(PATIENTS[i % len(PATIENTS)]).vector for i in range(lanes)])
     actions = rng.integers(0, 4, (HORIZON, lanes))
@@ -84,7 +84,7 @@ def worst_difference(lanes: int = 70) -> dict[str, float]:
             assert bool(jnp.all(ok)), device
             results.append((np.asarray(end), np.asarray(rewards)))
     (end, rewards), (expected, expected_rewards) = results
-    # A reward is a difference, and may be nearly nothing: its parts are of the order of 1e4.
+    # A reward is a difference and may be nearly 0: its parts are of the order of 1e4.
     scale = np.maximum(np.abs(expected_rewards), 1e4)
     return {
         "lanes": lanes,

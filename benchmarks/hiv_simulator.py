@@ -1,4 +1,4 @@
-"""How fast the HIV simulator is against SciPy's integrators, and how right.
+"""Speed and accuracy of the HIV simulator, compared with SciPy's integrators.
 
 python benchmarks/hiv_simulator.py [--turns 35]
 

@@ -1,12 +1,12 @@
-"""Is chary fast enough to serve live, and does its memory stay flat? ICU-Sepsis, 716 states, one core.
+"""Speed of live decisions and memory use over time: ICU-Sepsis, 716 states, one core.
 
     python benchmarks/live.py
     python benchmarks/live.py --episodes 50000 --json
 
 Three measurements in one run: `act_many` over 1,000 open episodes, the single `act`, both over whole episodes
 with what was learnt in between; and the resident memory while episodes come and go with 100 open at a time.
-Ratios are against the simulator's own steps in the same run, since machines differ. The garbage collector is
-told to leave alone what was there before the first decision (`gc.freeze`); docs/live.md says why.
+Ratios are relative to the simulator's own steps in the same run, because machines differ. `gc.freeze`
+excludes objects from before the first decision from garbage collection; docs/live.md gives the reason.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def main() -> None:
     options = parser.parse_args()
     mdp = make("sepsis")
     agent = learner(mdp)
-    # What any service does once it is up: numba's own objects, hundreds of thousands, are not looked through
-    # again whenever Python collects garbage.
+    # As a service would do: numba's hundreds of thousands of objects are not scanned again at every garbage
+    # collection.
     gc.freeze()
     figures = {
         "version": chary.__version__,
@@ -132,7 +132,7 @@ def single(agent: TabularAgent, mdp: FiniteMDP, episodes: int = 1000) -> dict[st
 
 
 def play_singly(agent: TabularAgent, mdp: FiniteMDP, episodes: int) -> Iterator[tuple[float, float, float]]:
-    """Yield, for every step, when `act` was called, when it returned, and when the world had answered."""
+    """Yield, for every step, the times of calling `act`, of its return, and of the world's next state."""
     env = TabularEnv(mdp)
     for k in range(episodes):
         s = int(env.reset(seed=10**6 + k)[0])
@@ -187,7 +187,7 @@ def memory(mdp: FiniteMDP, episodes: int) -> dict[str, float]:
 
 
 def resident_mb() -> float:
-    """Return the memory of this process that is in use now."""
+    """Return the memory that this process uses now."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,19 +1,19 @@
-"""How fast does a public UCBVI learn, next to ours, in one run on one machine?
+"""Speed of a public UCBVI compared with ours, in one run on one machine.
 
-The peer is the UCBVI of rlberry-scool 0.7.3, in a virtual environment of its own (build/peers-venv, made on
-demand), since it needs an older gymnasium. It plays twice: as published, in plain Python, and with its own
-backward induction compiled by numba, as it was in rlberry 0.6.0, so that the lack of a compiler is not the
-whole answer. Ours are `UCBVI`, with no data to begin with, as the peer, and `CharyUCBVI` with the preset's
-budget, scale of the bonus and warm-up. All estimate the rewards. The bonus of our `UCBVI` is `ch`, scaled to
-1 / sqrt(n), the leading term of the peer's: at scale 1 it orders nothing in all of 2,000 episodes of
-inventory, and a learner that does not learn would be timed. Mean returns are printed to show what was
+The peer is the UCBVI of rlberry-scool 0.7.3, in a separate virtual environment (build/peers-venv, made on
+demand), because it needs an older gymnasium. It plays twice: as published, in plain Python, and with its own
+backward induction compiled by numba, as it was in rlberry 0.6.0, so that the missing compiler is not the
+whole explanation. Ours are `UCBVI`, with no data to begin with, as the peer, and `CharyUCBVI` with the
+preset's budget, scale of the bonus and warm-up. All estimate the rewards. The bonus of our `UCBVI` is `ch`,
+scaled to 1 / sqrt(n), the leading term of the peer's: at scale 1 it orders nothing in all of 2,000 episodes
+of inventory, and a learner that does not learn would be timed. Mean returns are printed to show what was
 learnt.
 
 Seconds are those of whole episodes: planning, acting, simulating the world, counting. Ours also judges every
-episode; the peer's log is switched off, and how much of its time its world takes is said. Imports,
-compilation and warm-up are not counted. Learners take turns, one at a time, on the same MDP. The peer knows
+episode; the peer's log is switched off, and the share of time spent in its world is printed. Imports,
+compilation and warm-up are not counted. Learners take turns, one at a time, on the same MDP. The peer has
 no disallowed actions, so in inventory every order is allowed, and one beyond the capacity is cut to what
-fits; ours plans for all these pairs, too. The peer earns the mean reward of a pair. On sepsis every learner
+fits; ours plans for all these pairs too. The peer earns the mean reward of a pair. On sepsis every learner
 has --seconds, and the peer may finish its first episode, within ten times as long.
 
     python benchmarks/peers.py
@@ -63,7 +63,7 @@ PEERS, OURS = (PLAIN, COMPILED), (UCBVI, CHARY)
 # An episode of sepsis can take the plain peer longer than its time: it may finish one within this many times.
 LIMITS = 10
 GUARD = 600.0
-# Episodes of the first, shortest run of ours that says how many fit into some seconds.
+# Episodes of our first, shortest run, which estimates how many fit into the given seconds.
 PROBE = 20
 
 
@@ -144,7 +144,7 @@ def play_peer(
     """Let the peer play in a process of its own."""
     limits = ["--seconds", str(seconds), "--at-most", str(LIMITS * seconds)]
     told = [str(path), "--episodes", str(episodes), *limits, "--seed", str(seed)]
-    # Importing and building the peer's tables are not timed, but must end some day, too.
+    # Importing and building the peer's tables are not timed, but need a limit too.
     output = _call(
         [str(python), "-I", str(WORKER), *told, *(["--compiled"] if compiled else [])],
         timeout=LIMITS * seconds + 600,
@@ -211,7 +211,7 @@ def study(
         def ours(label: str, seed: int) -> dict[str, Any]:
             return play_ours(mdp, label, episodes=episodes, seconds=seconds, seed=seed)
 
-        # Compiled before the first turn, so that all turns are short and near each other.
+        # Compiled before the first turn, so that all turns are short and close in time.
         for label in OURS:
             play_ours(mdp, label, episodes=2, seconds=seconds, seed=0)
         turns: list[tuple[str, Callable[[str, int], dict[str, Any]]]] = []
@@ -241,19 +241,19 @@ def study(
 
 
 def _costs(runs: list[dict[str, Any]]) -> list[float | None]:
-    """Return microseconds an episode of each run, None where not one episode was finished."""
+    """Return microseconds per episode of each run, None where no episode was finished."""
     return [1e6 * run["seconds"] / run["episodes"] if run["episodes"] else None for run in runs]
 
 
 def spread(values: list[float]) -> dict[str, float] | None:
-    """Return median, least and greatest of what was measured, None of nothing."""
+    """Return median, minimum and maximum of the measurements, or None if there are none."""
     if not values:
         return None
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the runs of one learner, and the spread of their microseconds an episode."""
+    """Return the runs of one learner, and the spread of their microseconds per episode."""
     return {
         "microseconds_per_episode": spread([cost for cost in _costs(runs) if cost is not None]),
         "runs": [{key: value for key, value in run.items() if key != "versions"} for run in runs],
@@ -262,8 +262,8 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def report(studies: dict[str, Any]) -> str:
-    """Return two tables: microseconds an episode, and how many times ours the peer's are."""
-    head = f"{'':10} {'learner':24} {'episodes':>8} {'µs an episode':>14} {'min .. max':>20}"
+    """Return two tables: microseconds per episode, and the ratio of the peer's to ours."""
+    head = f"{'':10} {'learner':24} {'episodes':>8} {'µs per episode':>14} {'min .. max':>20}"
     lines = [f"{head} {'in world':>8} {'return':>7}"]
     for problem, result in studies.items():
         for label, learner in result["learners"].items():
@@ -296,7 +296,7 @@ def _range(measured: dict[str, float], runs: int) -> str:
 
 
 def processor() -> str:
-    """Return the processor's name, as far as the system tells it."""
+    """Return the processor's name, if the system provides it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -314,7 +314,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="turns on inventory, seeded 0, 1, ...")
     parser.add_argument("--seconds", type=float, default=60.0, help="time of each learner on sepsis")
     parser.add_argument("--sepsis-repeats", type=int, default=1, help="turns on sepsis")
-    parser.add_argument("--quick", action="store_true", help="does it run? One short turn, nothing recorded")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short turn to check that it runs; records nothing"
+    )
     told = parser.parse_args()
     if told.quick:
         told.episodes, told.repeats, told.seconds, told.sepsis_repeats = 200, 1, 2.0, 1

@@ -1,21 +1,22 @@
-"""How time an episode and memory grow with states, actions, horizon and data, on random sparse MDPs.
+"""Growth of time per episode and of memory with states, actions, horizon and data, on random sparse MDPs.
 
 python benchmarks/scaling.py [--repeats 3] [--minutes 4] [--whole] [--quick] [--redraw]
 
-One quantity changes at a time around a centre of 1,000 states, 5 actions, horizon 20 and 8 visits a pair on
-average (2,000 episodes of data); a pair has 5 successors. Along states, actions and horizon it is the visits
-a pair that stay the same, not the episodes, or large problems would look cheap for being unknown. Data are
-uniformly random episodes; after them the agent plays for a second and a half, or until it has added a quarter
-to the data, and what is timed is the last two thirds, at least 32 episodes: planning, playing, booking and
-judging. Time is processor time, which a busy machine does not lengthen much; the kernels have one thread and
-wait for nothing. The bonus is scaled to 0.05 / sqrt(n) whatever the size of the problem, and the budget is
-0.02 a step: bounds say something, and episodes explore much alike at all sizes. That matters: once all chains
-of the pool are open no explorer is planned, and episodes cost less. Here that happens on little data alone
-(`open` in the table).
+One quantity changes at a time around a centre of 1,000 states, 5 actions, horizon 20 and 8 visits per pair on
+average (2,000 episodes of data); a pair has 5 successors. Along states, actions and horizon the visits per
+pair stay the same, not the episodes; otherwise large problems would look cheap because little is known. Data
+are uniformly random episodes; after them the agent plays for a second and a half, or until it has added a
+quarter to the data, and what is timed is the last two thirds, at least 32 episodes: planning, playing,
+booking and judging. Time is processor time, which other processes disturb little; the kernels have one thread
+and wait for nothing. The bonus is scaled to 0.05 / sqrt(n) whatever the size of the problem, and the budget
+is 0.02 per step: bounds are informative, and episodes explore similarly at all sizes. That matters: once all
+chains of the pool are open no explorer is planned, and episodes cost less. Here that happens only with little
+data (`open` in the table).
 
-Every point is measured in a process of its own, after one tiny run that loads the compiled kernels: memory
-is the peak resident set above what the process held then, the MDP itself included. Repeats have seeds 0, 1,
-... (of the MDP and of the run) and go over all points in an order of their own. Exponents are least squares
+Every point is measured in a separate process, after one tiny run that loads the compiled kernels: memory is
+the peak resident set above that of the process at that time, the MDP itself included. Repeats have seeds 0,
+1,
+... (of the MDP and of the run) and go over all points in different orders. Exponents are least squares
 through the medians in log-log, with their standard error; `end` is the exponent between the last two points,
 which shows the large end where the small one is all constants. Planner `full` is left out where
 S * A * H > 1,000,000.
@@ -106,7 +107,7 @@ class Fit(NamedTuple):
 
 
 def points_of(axis: str, values: list[int]) -> list[Point]:
-    """Return the points of one axis; but along `episodes`, data grow so that visits a pair stay the same."""
+    """Return the points of one axis; except along `episodes`, visits per pair stay the same."""
     points = [CENTRE._replace(**{axis: value}) for value in values]
     if axis == "episodes":
         return points
@@ -121,7 +122,7 @@ def peak_mib() -> float:
 
 
 def held_mib() -> float:
-    """Return the resident set of this process now or, where that is not told, the largest so far."""
+    """Return the resident set of this process now or, where that is not available, the largest so far."""
     told = Path("/proc/self/statm")
     return int(told.read_text().split()[1]) * resource.getpagesize() / MIB if told.exists() else peak_mib()
 
@@ -172,7 +173,7 @@ def measure(job: str) -> dict[str, Any]:
     done = 0
     began = reported = time.perf_counter()
     busy = time.process_time()
-    # A small problem would learn as much in a second as it was given: time ends with episodes, too.
+    # A small problem would double its data within a second: the number of episodes is limited too.
     most = max(3 * LEAST_TIMED, point.episodes // 4)
     # The first blocks are short and leave lanes empty: the clock starts after a third of the time.
     since: tuple[float, int] | None = None
@@ -231,7 +232,7 @@ def measure_all(axes: dict[str, list[int]], repeats: int, seconds: float) -> lis
         for planner in PLANNERS
         if planner != "full" or math.prod(point[:3]) <= FULL_LIMIT
     ]
-    # A first process compiles what the cache lacks: compiling takes memory, too.
+    # A first process compiles what the cache lacks: compiling takes memory too.
     in_fresh_process(CENTRE, PLANNERS[0], 0, 0.0)
     results = []
     for seed in range(repeats):
@@ -278,9 +279,9 @@ def fit(x: list[int], y: list[float]) -> Fit:
 
 
 def print_tables(summary: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """Print every point, then every exponent, and how far the clock is to be trusted."""
+    """Print every point, then every exponent, and how much of a core the runs had."""
     row = "{:<9} {:>6} {:<12} {:>28} {:>24} {:>9} {:>4}"
-    print(row.format("axis", "value", "planner", "us an episode", "MiB", "entries", "open"))
+    print(row.format("axis", "value", "planner", "us per episode", "MiB", "entries", "open"))
     for axis, planners in summary.items():
         for planner, curve in planners.items():
             for i, value in enumerate(curve["values"]):
@@ -301,13 +302,13 @@ def print_tables(summary: dict[str, Any], results: list[dict[str, Any]]) -> None
 
 
 def print_big(big: dict[str, Any]) -> None:
-    """Say what the largest point took."""
+    """Print the cost of the largest point."""
     S, A, H, K = Point(**big["point"])
     dense = S * A * S
     print(
         f"\n{S:,} states, {A} actions, horizon {H}: {big['warmup']:,} random episodes counted, then "
         f"{big['played']:,} of {K:,} played in {big['seconds'] / 60:.1f} minutes, "
-        f"{big['microseconds'] / 1e6:.3f} s of processor time an episode.\n"
+        f"{big['microseconds'] / 1e6:.3f} s of processor time per episode.\n"
         f"Transitions observed: {big['entries']:,} entries; S * A * S = {dense:,}, "
         f"{dense // big['entries']:,} times as many.\n"
         f"Peak: {big['memory_mib']:.0f} MiB, the whole process {big['process_mib']:.0f} MiB; "
@@ -322,7 +323,7 @@ def _worst(big: dict[str, Any]) -> float:
 
 
 def draw(summary: dict[str, Any]) -> None:
-    """Draw time above and memory below, one column an axis."""
+    """Draw time above and memory below, one column per axis."""
     from chary.charts.palette import INK, require_matplotlib
 
     require_matplotlib()
@@ -345,7 +346,7 @@ def draw(summary: dict[str, Any]) -> None:
         ticks = planners[PLANNERS[0]]["values"]
         panels[1, column].set_xticks(ticks, [f"{x:,}" for x in ticks], fontsize=8)
         panels[1, column].minorticks_off()
-    panels[0, 0].set_ylabel("milliseconds an episode", color=INK)
+    panels[0, 0].set_ylabel("milliseconds per episode", color=INK)
     panels[1, 0].set_ylabel("peak memory, MiB", color=INK)
     path = RESULTS / "scaling.png"
     temporary = path.with_suffix(".tmp")
@@ -388,10 +389,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=3, help="of every point, seeded 0, 1, ...")
-    parser.add_argument("--minutes", type=float, default=4.0, help="play the big point for so long")
+    parser.add_argument("--minutes", type=float, default=4.0, help="time to play the big point")
     parser.add_argument("--whole", action="store_true", help="play all 50,000 episodes of the big point")
-    parser.add_argument("--quick", action="store_true", help="does it run? Few points, nothing recorded")
-    parser.add_argument("--redraw", action="store_true", help="print and draw what is recorded")
+    parser.add_argument(
+        "--quick", action="store_true", help="few points to check that it runs; records nothing"
+    )
+    parser.add_argument("--redraw", action="store_true", help="print and draw recorded results")
     told = parser.parse_args()
     if told.redraw:
         recorded = json.loads((RESULTS / "scaling.json").read_text())

@@ -1,4 +1,4 @@
-"""What docs/speed.md shows: tables from recorded measurements, none of them typed in.
+"""Fill the tables of docs/speed.md from recorded measurements.
 
 chary bench sepsis --json > benchmarks/results/bench-sepsis.json
 chary bench inventory --json > benchmarks/results/bench-inventory.json
@@ -24,7 +24,7 @@ def microseconds(value: float | None) -> str:
 
 
 def bench_table(measured: dict[str, Any]) -> str:
-    """Return one table a problem: a row for every configuration and amount of data, and one for the run."""
+    """Return the table of one problem: a row per configuration and amount of data, and one per whole run."""
     rows = []
     for name, block in measured["configurations"].items():
         times = block["us_per_episode"]
@@ -60,15 +60,15 @@ def bench_table(measured: dict[str, Any]) -> str:
         if block.get("episodes_per_batch")
     )
     return (
-        f"`chary bench {measured['problem']}`, {measured['episodes']:,} episodes, microseconds an episode; "
+        f"`chary bench {measured['problem']}`, {measured['episodes']:,} episodes, microseconds per episode; "
         f"in brackets the ratio slice by slice:\n\n{table(header, rows)}\n\n"
-        f"Results identical: {'yes' if same else 'NO'}. Episodes that came true a batch of sixteen: "
+        f"Results identical: {'yes' if same else 'NO'}. Correct guesses per batch of sixteen: "
         f"{batches}. Peak memory of the measuring process: {measured['peak_memory_mb']:,.0f} MB."
     )
 
 
 def peers_table(measured: dict[str, Any]) -> str:
-    """Return the peers' times beside ours."""
+    """Return the peers' times next to ours."""
     rows = []
     for problem in ("inventory", "sepsis"):
         for learner, found in measured[problem]["learners"].items():
@@ -76,16 +76,16 @@ def peers_table(measured: dict[str, Any]) -> str:
             played = sum(run["episodes"] for run in found["runs"])
             shown = microseconds(cost and cost["median"])
             rows.append([problem, learner, f"{played:,}", shown])
-    header = ["problem", "learner", "episodes", "us an episode, median"]
+    header = ["problem", "learner", "episodes", "us per episode, median"]
     return (
-        "`python benchmarks/peers.py`: UCBVI of rlberry-scool in a virtual environment of its own, as "
+        "`python benchmarks/peers.py`: UCBVI of rlberry-scool in a separate virtual environment, as "
         "published and with its backward induction under numba, next to ours in one run; sepsis with all "
         f"25 actions, as many episodes as a minute allows.\n\n{table(header, rows)}"
     )
 
 
 def scaling_table(measured: dict[str, Any]) -> str:
-    """Return the fitted exponents, and what the largest problem took."""
+    """Return the fitted exponents, and the cost of the largest problem."""
     rows = []
     for axis, planners in measured["summary"].items():
         for planner, curve in planners.items():
@@ -94,7 +94,7 @@ def scaling_table(measured: dict[str, Any]) -> str:
     big = measured["big"]
     point = big["point"]
     return (
-        "`python benchmarks/scaling.py`: exponents of time an episode and of memory, fitted in log-log on "
+        "`python benchmarks/scaling.py`: exponents of time per episode and of memory, fitted in log-log on "
         f"random sparse MDPs.\n\n{table(['growth with', 'planner', 'time', 'memory'], rows)}\n\n"
         "![time and memory](../benchmarks/results/scaling.png)\n\n"
         f"{point['states']:,} states, {point['actions']} actions: {big['warmup']:,} random episodes counted "
@@ -104,7 +104,7 @@ def scaling_table(measured: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Fill the page from what is recorded."""
+    """Fill the page from recorded results."""
     blocks = [
         bench_table(json.loads(path.read_text()))
         for path in sorted(RESULTS.glob("bench-*.json"), reverse=True)

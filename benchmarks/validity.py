@@ -1,12 +1,13 @@
-"""Does the promise hold? Violations over independent runs on inventory, docs/algorithm.md sections 1 and 7.
+"""Violations of the promise over independent runs on inventory, docs/algorithm.md sections 1 and 7.
 
-The promise is about whole runs: with probability >= 1 - delta no episode of a run loses more than eta against
-its baseline. So the evidence is a binomial over runs, with its Clopper-Pearson interval, set against delta.
-Bounds are `kl` with known rewards, certified. A guarantee that never explores, or where nothing could go
-wrong, would show nothing; so each row also says in how many runs actions other than the baseline's were
-played, and the control, rule `unlimited` from the same warm-up, how often the budget would have been broken
-without it. Rule `capped` promises only where every true gap of every baseline played is at most its step
-bound: that is checked at every (t, s, a) of every episode, and runs in which it fails do not count.
+The promise is about whole runs: with probability >= 1 - delta no episode of a run loses more than eta
+compared with its baseline. So the evidence is a binomial over runs; its Clopper-Pearson interval is compared
+with delta. Bounds are `kl` with known rewards, certified. A guarantee that never explores, or where nothing
+could go wrong, would show nothing. So each row also counts the runs in which actions other than the
+baseline's were played, and the control, rule `unlimited` from the same warm-up, counts how often the budget
+would have been broken without the shield. Rule `capped` promises only where every true gap of every baseline
+played is at most its step bound: that is checked at every (t, s, a) of every episode, and runs in which it
+fails do not count.
 
     python benchmarks/validity.py --runs 1000
 
@@ -63,7 +64,7 @@ ROWS = (
 
 
 class Outcome(NamedTuple):
-    """What one run says about the promise; deficits and gaps are the largest of the run."""
+    """The outcome of one run; deficits and gaps are the largest of the run."""
 
     violated: bool
     true_deficit: float
@@ -199,9 +200,9 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=1000, help="runs of each row, seeded 0, 1, ...")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the numbers go")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the file for the numbers")
     parser.add_argument(
-        "--publish", action="store_true", help="put what is recorded into README.md, play nothing"
+        "--publish", action="store_true", help="put the recorded results into README.md, play nothing"
     )
     options = parser.parse_args()
     if options.publish:

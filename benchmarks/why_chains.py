@@ -1,4 +1,4 @@
-"""Why chains: on `corridor` the naive strategy has linear regret, and stitching has not.
+"""Regret with and without chains on `corridor`: without them it is linear.
 
 python benchmarks/why_chains.py
 
@@ -31,7 +31,7 @@ def main() -> None:
     """Run the study and draw it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--redraw", action="store_true", help="draw what is recorded, play nothing")
+    parser.add_argument("--redraw", action="store_true", help="draw recorded results, play nothing")
     arguments = parser.parse_args()
     if arguments.redraw:
         recorded = json.loads((RESULTS / "why-chains.json").read_text())

@@ -1,4 +1,4 @@
-"""Run a notebook and keep what it shows: python scripts/execute_notebook.py notebooks/first-steps.ipynb."""
+"""Run a notebook and store its outputs: python scripts/execute_notebook.py notebooks/first-steps.ipynb."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from traitlets.config import Config
 
 
 def main() -> None:
-    """Run the notebook anew, without times or counts that would differ each time, and write it in place."""
+    """Run the notebook, remove times and counts that would differ each time, and write it in place."""
     path = Path(sys.argv[1])
     notebook = nbformat.read(path, as_version=4)
-    # Sockets of files: the kernel warns of open ports.
+    # File sockets, because the kernel warns of open ports.
     config = Config({"KernelManager": {"transport": "ipc"}})
     NotebookClient(notebook, timeout=300, record_timing=False, config=config).execute()
     for cell in notebook.cells:

@@ -1,4 +1,4 @@
-"""An extension of Griffe, which reads the sources: examples and named tuples shown as they are meant."""
+"""An extension of Griffe, the reader of the sources: it marks examples and completes named tuples."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the documentation site takes from outside docs/, as a hook of MkDocs.
+"""Add files outside docs/ to the documentation site, as a hook of MkDocs.
 
 Pages link to each other as files of the repository do. Here every file outside docs/ that a page links to
 becomes part of the site, at its own path: Markdown and notebooks as pages, code as a page that shows it, the
-rest as it is. Links are rewritten to match; one that leads nowhere is left, for MkDocs to complain of.
+rest unchanged. Links are rewritten to match; a broken link is left, and MkDocs reports it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links lead to where their targets are on the site, and put parts of the README in their places."""
+    """Point links to their targets on the site, and insert parts of the README."""
     uri = page.file.src_uri
     outside = page.file.generated_by is not None
     text = moved_links(markdown, uri if outside else f"docs/{uri}", uri)
@@ -53,7 +53,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def site_files(path: str, config: MkDocsConfig) -> Iterator[File]:
-    """Yield what a file of the repository becomes on the site."""
+    """Yield the files of the site for one file of the repository."""
     uri, source = site_uri(path), ROOT / path
     if source.suffix == ".ipynb":
         page, pictures = notebook_page(json.loads(source.read_text(encoding="utf-8")), source.stem)
@@ -69,7 +69,7 @@ def site_files(path: str, config: MkDocsConfig) -> Iterator[File]:
 
 
 def site_uri(path: str) -> str:
-    """Return where a file of the repository lies among the sources of the site."""
+    """Return the path of a file of the repository among the sources of the site."""
     suffix = posixpath.splitext(path)[1]
     if path == "README.md":
         return "index.md"
@@ -81,19 +81,19 @@ def site_uri(path: str) -> str:
 
 
 def linked_paths(path: str) -> set[str]:
-    """Return the paths in the repository to which a page's links lead, whether they exist or not."""
+    """Return the paths in the repository that a page links to, whether they exist or not."""
     text = (ROOT / path).read_text(encoding="utf-8")
     return {repository_path(path, link) for link in LINK.findall(text)}
 
 
 def repository_path(page: str, link: str) -> str:
-    """Return where a page's link leads in the repository; a folder stands for its README."""
+    """Return the path in the repository of a page's link; a folder stands for its README."""
     path = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
     return f"{path}/README.md" if (ROOT / path).is_dir() else path
 
 
 def moved_links(text: str, source: str, uri: str) -> str:
-    """Return the text of file `source` with its links as they must be on the page `uri`."""
+    """Return the text of file `source` with its links rewritten for the page `uri`."""
 
     def moved(found: re.Match[str]) -> str:
         path = repository_path(source, found[1])
@@ -105,12 +105,14 @@ def moved_links(text: str, source: str, uri: str) -> str:
 
 
 def readme_part(heading: str) -> str:
-    """Return what the README has between a heading and the next one of its level, without the heading."""
+    """Return the text of the README between a heading and the next one of its level."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     level = heading.split()[0]
     _, found, rest = text.partition(f"{heading}\n")
     if not found:
-        raise ValueError(f"README.md must have the heading {heading!r}, got none. Mend docs/index.md.")
+        raise ValueError(
+            f"README.md must have the heading {heading!r}. Correct the name of the part in docs/index.md."
+        )
     return re.split(rf"^(?:#{{1,{max(len(level), 2)}}} )", rest, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
@@ -129,7 +131,7 @@ def notebook_page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, b
             if "image/png" in data:
                 picture = f"{name}-{len(pictures)}.png"
                 pictures[picture] = base64.b64decode(data["image/png"])
-                parts.append(f"![What the code above draws]({picture})")
+                parts.append(f"![Figure drawn by the code above]({picture})")
             else:
                 text = "".join(output.get("text", data.get("text/plain", "")))
                 parts.append(f"```text\n{text.rstrip()}\n```")

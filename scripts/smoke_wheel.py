@@ -1,4 +1,4 @@
-"""Check that the installed wheel works by itself; run from outside the checkout, argument: its folder."""
+"""Check that the installed wheel works alone; run outside the checkout, with the wheel's folder."""
 
 from __future__ import annotations
 
