@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from chary.deep import DeepOptions, DeepSimulation
+from chary.deep import DeepOptions, DeepSimulation, hiv
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ETAS = (40.0, 60.0, 80.0, 100.0)
@@ -26,7 +26,7 @@ ETAS = (40.0, 60.0, 80.0, 100.0)
 def measured(beta: float, eta: float, seed: int) -> dict[str, Any]:
     """Play one run."""
     options = DeepOptions(agent="chary", beta=beta, eta=eta, episodes=1000)
-    simulation = DeepSimulation(options, seed=seed)
+    simulation = DeepSimulation(hiv(5), options, seed=seed)
     simulation.start()
     while simulation.done < options.episodes:
         simulation.advance()

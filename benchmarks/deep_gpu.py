@@ -23,6 +23,7 @@ import jax
 
 from chary.deep import DeepOptions
 from chary.deep.simulation import DeepSimulation
+from chary.deep.simulation.hiv import hiv
 from chary.deep.simulation.lanes import DeepLanes
 from chary.envs.hiv import HORIZON
 
@@ -40,7 +41,10 @@ def measured(lanes: int, repeats: int, audit_every: int) -> dict[str, Any]:
     """Time `repeats` calls, after one that compiles."""
     options = [DeepOptions(eta=ETAS[lane % len(ETAS)], episodes=1000) for lane in range(lanes)]
     batch = DeepLanes(
-        [DeepSimulation(each, seed=lane, audit_every=audit_every) for lane, each in enumerate(options)]
+        [
+            DeepSimulation(hiv(5), each, seed=lane, audit_every=audit_every)
+            for lane, each in enumerate(options)
+        ]
     )
     began = time.perf_counter()
     batch.start()

@@ -5,6 +5,7 @@ Six numbers and four actions, as in the HIV simulator, so that both share what w
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,18 @@ import numpy as np
 from chary import Transition
 from chary.arrays import Floats
 
-__all__ = ["HORIZON", "START", "go_on", "logged", "move", "new_agent", "small", "walk_env", "walk_in_jax"]
+__all__ = [
+    "HORIZON",
+    "START",
+    "broken_walk_in_jax",
+    "go_on",
+    "logged",
+    "move",
+    "new_agent",
+    "small",
+    "walk_env",
+    "walk_in_jax",
+]
 
 
 HORIZON = 6
@@ -57,8 +69,9 @@ def move(state: Floats, action: int) -> tuple[Floats, float]:
     return np.clip(state + MOVES[action], -2.0, 2.0), float(1.0 - state[0] * state[0] + 0.25 * action)
 
 
+@cache
 def walk_in_jax() -> Any:
-    """Return the walk as a `chary.deep.Environment`."""
+    """Return the walk as a `chary.deep.Environment`, the same value at every call."""
     import jax.numpy as jnp
 
     from chary.deep import Environment
@@ -68,6 +81,24 @@ def walk_in_jax() -> Any:
         return after, 1.0 - state[0] * state[0] + 0.25 * action, jnp.bool_(False)
 
     return Environment(lambda key: jnp.asarray(START), lambda state: state, step, 4, HORIZON)
+
+
+@cache
+def broken_walk_in_jax(share: float) -> Any:
+    """Return the walk with a share of episodes in which rewards are NaN; its state has two parts."""
+    import jax
+    import jax.numpy as jnp
+
+    whole = walk_in_jax()
+
+    def reset(key: Any) -> Any:
+        return whole.reset(key), jax.random.bernoulli(key, share)
+
+    def step(state: Any, action: Any) -> Any:
+        after, reward, ended = whole.step(state[0], action)
+        return (after, state[1]), jnp.where(state[1], jnp.nan, reward), ended
+
+    return whole._replace(reset=reset, observe=lambda state: state[0], step=step)
 
 
 def walk_env(*, ends_at: int = 0, cut_at: int = 0, fails_at: int = 0, shape: tuple[int, ...] = (6,)) -> Any:

@@ -401,13 +401,6 @@ def test_a_planted_mistake_is_found(mistake: str) -> None:
     assert worst > 1e-3
 
 
-def test_one_episode_in_ten_is_audited_all_or_none() -> None:
-    assert sum(audit.audited(k) for k in range(1000)) == 100
-    assert [k for k in range(7) if audit.audited(k, 3)] == [0, 3, 6]
-    assert all(audit.audited(k, 1) for k in range(5))
-    assert not any(audit.audited(k, 0) for k in range(5))
-
-
 def bad_inputs() -> dict[str, Any]:
     """Calls that are wrong in one way each; made late, since arrays are made in float64."""
     plan = plan_for("ship")
@@ -438,8 +431,6 @@ def bad_inputs() -> dict[str, Any]:
         "no key": lambda: audit.value_of_baseline(ship(), OPTIONS, plan, 0),
         "keys": lambda: audit.value_of_baseline(ship(), OPTIONS, plan, jax.random.split(key)),
         "no plan to value": lambda: audit.value_of_baseline(ship(), OPTIONS, None, key),
-        "negative episode": lambda: audit.audited(-1),
-        "half an episode": lambda: audit.audited(0, 0.5),
     }
 
 
@@ -447,7 +438,7 @@ BAD = (
     *("no environment", "no options", "no plan", "no steps", "another plan", "one network"),
     *("another environment", "another horizon", "two episodes", "too few actions", "no lanes", "half a lane"),
     *("step_many no function", "step_many of two", "step_many of other shapes", "step_many compiled"),
-    *("float32", "no key", "keys", "no plan to value", "negative episode", "half an episode"),
+    *("float32", "no key", "keys", "no plan to value"),
 )
 
 

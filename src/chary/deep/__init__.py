@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from chary.deep.options import AGENTS as AGENTS
     from chary.deep.options import LOWER_BOUNDS as LOWER_BOUNDS
     from chary.deep.options import DeepOptions as DeepOptions
-    from chary.deep.simulation import DeepRun as DeepRun
     from chary.deep.simulation import DeepSimulation as DeepSimulation
     from chary.deep.simulation.audit import EpisodeAudit as EpisodeAudit
     from chary.deep.simulation.audit import audit_episode as audit_episode
     from chary.deep.simulation.hiv import hiv as hiv
+    from chary.deep.simulation.run import DeepRun as DeepRun
 
 _HOMES = {
     "AGENTS": "chary.deep.options",
     "LOWER_BOUNDS": "chary.deep.options",
     "DeepAgent": "chary.deep.agent",
     "DeepOptions": "chary.deep.options",
-    "DeepRun": "chary.deep.simulation",
+    "DeepRun": "chary.deep.simulation.run",
     "DeepSimulation": "chary.deep.simulation",
     "Environment": "chary.deep.environment",
     "EpisodeAudit": "chary.deep.simulation.audit",

@@ -21,7 +21,7 @@ from chary.deep.calls import Seen, compiled_calls, shared
 from chary.deep.learner import State
 from chary.deep.options import DeepOptions
 from chary.deep.saving import arrays_of, tree_like
-from chary.deep.shielding import rule_on_arrays
+from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.errors import (
     CharyError,
     InvalidAction,
@@ -198,8 +198,7 @@ class DeepAgent:
     @property
     def chains(self) -> dict[str, int]:
         """Meta-rollouts started, finished and abandoned, and episodes in which none moved."""
-        names = ("started", "finished", "abandoned", "blocked")
-        return {name: int(getattr(self._state.chain, name)) for name in names}
+        return chain_counts(self._state.chain)
 
     @property
     def standing(self) -> str:

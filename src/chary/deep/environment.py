@@ -1,4 +1,4 @@
-"""What the compiled loop needs of an environment: three pure functions and two numbers."""
+"""An environment inside JAX: three pure functions, two numbers, and what reports say of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from chary.errors import InvalidSetting, check_integer
 
-__all__ = ["Environment", "observation_size"]
+__all__ = ["Environment", "check_static", "observation_size"]
 
 
 class Environment(NamedTuple):
@@ -22,6 +22,9 @@ class Environment(NamedTuple):
         step: From a state and an action in 0..A-1 to the next state, the reward and whether that is terminal.
         n_actions: A.
         horizon: H, the steps of an episode.
+        labels: Name and value of what reports call it by, such as (("problem", "hiv"), ("patient", 5)).
+        reward_mean: The mean that was subtracted from rewards, in their raw units.
+        reward_std: The number that rewards were divided by: raw = mean + std * reward.
     """
 
     reset: Callable[[jax.Array], Any]
@@ -29,14 +32,17 @@ class Environment(NamedTuple):
     step: Callable[[Any, jax.Array], tuple[Any, jax.Array, jax.Array]]
     n_actions: int
     horizon: int
+    labels: tuple[tuple[str, Any], ...] = ()
+    reward_mean: float = 0.0
+    reward_std: float = 1.0
 
 
 def observation_size(environment: Environment, key: jax.Array) -> int:
-    """Return the length of an observation, after a look at all shapes; nothing is drawn or stepped.
+    """Return the length of an observation after a check of all shapes; nothing is drawn or stepped.
 
     Raises:
-        InvalidSetting: if this is no Environment, float64 is switched off, or a function returns other shapes
-            than it should.
+        InvalidSetting: if this is not an Environment, float64 is switched off, or a function returns other
+            shapes than it should.
     """
     if jnp.result_type(float) != jnp.float64:
         raise InvalidSetting(
@@ -69,3 +75,14 @@ def observation_size(environment: Environment, key: jax.Array) -> int:
         if value.shape != ():
             raise InvalidSetting(f"'step' must return {name!r} as one number, got shape {value.shape}.")
     return int(seen.shape[0])
+
+
+def check_static(environment: Environment) -> None:
+    """Raise InvalidSetting unless an environment can be a key of what was compiled for it."""
+    try:
+        hash(environment)
+    except TypeError as error:
+        raise InvalidSetting(
+            f"'environment' must be made of plain functions and labels that can be hashed, got another: "
+            f"{error}."
+        ) from None

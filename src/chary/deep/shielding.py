@@ -15,7 +15,17 @@ from chary.deep.options import DeepOptions
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.rule import Rule
 
-__all__ = ["Chain", "Verdict", "advance", "close", "decide", "first_chain", "first_ledger", "rule_on_arrays"]
+__all__ = [
+    "Chain",
+    "Verdict",
+    "advance",
+    "chain_counts",
+    "close",
+    "decide",
+    "first_chain",
+    "first_ledger",
+    "rule_on_arrays",
+]
 
 
 class Chain(NamedTuple):
@@ -55,6 +65,11 @@ def first_chain(size: int) -> Chain:
     no, none = jnp.bool_(False), jnp.int32(0)
     target = jnp.zeros((size,), jnp.float32)
     return Chain(no, no, no, target, none, none, no, none, none, none, none, none)
+
+
+def chain_counts(chain: Chain) -> dict[str, int]:
+    """Return the chains started, finished and abandoned, and the episodes in which none moved."""
+    return {name: int(getattr(chain, name)) for name in ("started", "finished", "abandoned", "blocked")}
 
 
 def first_ledger() -> Ledger:

@@ -194,10 +194,11 @@ def _check(spec: RunSpec) -> None:
 
 def _simulation(spec: RunSpec) -> Any:
     from chary.deep.simulation import DeepSimulation
+    from chary.deep.simulation.hiv import hiv
 
     return DeepSimulation(
+        hiv(spec.options["patient"]),
         learner_options(spec),
-        patient=spec.options["patient"],
         audit_every=spec.options["audit_every"],
         seed=spec.seed,
     )

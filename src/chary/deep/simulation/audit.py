@@ -21,13 +21,13 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from chary.deep.environment import Environment, observation_size
+from chary.deep.environment import Environment, check_static, observation_size
 from chary.deep.loop import StepLog
 from chary.deep.networks import LOWER, Networks, forward, one, with_time
 from chary.deep.options import DeepOptions
 from chary.errors import InvalidData, InvalidSetting, check_integer
 
-__all__ = ["EpisodeAudit", "StepAudit", "audit_episode", "audit_steps", "audited", "value_of_baseline"]
+__all__ = ["EpisodeAudit", "StepAudit", "audit_episode", "audit_steps", "value_of_baseline"]
 
 # Rollouts of one loop inside JAX. More fill wider vectors, but wait for the slowest, and the latest to begin.
 LANES = 24
@@ -181,23 +181,6 @@ def value_of_baseline(
     actions = _baseline(environment, lower, states, jnp.int32(0))
     starts, live = jnp.zeros(1, jnp.int32), jnp.ones(1, bool)
     return _rollouts(environment, options.discount, lower, states, starts, actions, live)[0]
-
-
-def audited(episode: int, audit_every: int = 10) -> bool:
-    """Return whether an episode, counted from 0, is audited: each `audit_every`-th, from the first.
-
-    With 1 all are, with 0 none.
-
-    Raises:
-        InvalidSetting: if one is no whole number >= 0.
-
-    Example:
-        >>> [k for k in range(30) if audited(k)], [k for k in range(3) if audited(k, 1)], audited(0, 0)
-        ([0, 10, 20], [0, 1, 2], False)
-    """
-    k = check_integer("episode", episode, minimum=0)
-    n = check_integer("audit_every", audit_every, minimum=0)
-    return n > 0 and k % n == 0
 
 
 def _deviated(steps: StepLog) -> jax.Array:
@@ -405,12 +388,7 @@ def _checked_result(
 def _check_outside(environment: Environment, step_many: object, arrays: Any) -> None:
     if not callable(step_many):
         raise InvalidSetting(f"'step_many' must be a function or None, got {step_many!r}.")
-    try:
-        hash(environment)
-    except TypeError as error:
-        raise InvalidSetting(
-            f"'environment' must hold plain functions for 'step_many', got another: {error}."
-        ) from None
+    check_static(environment)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arrays)):
         raise InvalidSetting(
             "'step_many' must be None inside jax.jit or jax.vmap, got a function of NumPy. "

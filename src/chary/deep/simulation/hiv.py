@@ -1,20 +1,23 @@
-"""Environments of the package inside JAX, ready for the compiled loop."""
+"""The HIV simulator as an environment inside JAX, with the labels and units of its reports."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 
 from chary.deep.environment import Environment
-from chary.envs.hiv import EFFICACIES, HORIZON, START, jax_step, patient
+from chary.envs.hiv import EFFICACIES, HORIZON, START, Patient, jax_step, patient
 
 __all__ = ["hiv"]
 
 
 def hiv(name: str | int = 5) -> Environment:
-    """Return the treatment of a patient, observation and reward standardised as in `chary/HIV-v0`.
+    """Return the treatment of a patient; observations and rewards are standardised as in `chary/HIV-v0`.
 
-    A state that cannot be integrated gives NaN, as `jax_step.step` says.
+    The same patient gives the same value, so that runs share what was compiled. A state that cannot be
+    integrated gives NaN, as `jax_step.step` does.
 
     Args:
         name: "base" or a number in 0..5.
@@ -26,10 +29,22 @@ def hiv(name: str | int = 5) -> Environment:
         >>> hiv(5).horizon
         200
     """
-    treated = patient(name)
+    return _treatment(patient(name), name)
 
+
+@lru_cache(maxsize=16)
+def _treatment(treated: Patient, name: str | int) -> Environment:
     def step(state: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         after, reward, _ = jax_step.step(jnp.asarray(treated.vector), state, action)
         return after, (reward - treated.reward_mean) / treated.reward_std, jnp.bool_(False)
 
-    return Environment(lambda key: jnp.asarray(START), jax_step.observe, step, len(EFFICACIES), HORIZON)
+    return Environment(
+        reset=lambda key: jnp.asarray(START),
+        observe=jax_step.observe,
+        step=step,
+        n_actions=len(EFFICACIES),
+        horizon=HORIZON,
+        labels=(("problem", "hiv"), ("patient", name)),
+        reward_mean=treated.reward_mean,
+        reward_std=treated.reward_std,
+    )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from chary.deep.options import DeepOptions
-from chary.deep.simulation import DeepSimulation, _begins, _plays, _shared
+from chary.deep.simulation import DeepSimulation
+from chary.deep.simulation.chunks import compiled_begin, compiled_chunk
 from chary.errors import InvalidData, InvalidSetting
 
 __all__ = ["DeepLanes"]
@@ -20,24 +19,28 @@ __all__ = ["DeepLanes"]
 
 @final
 class DeepLanes:
-    """Several DeepSimulations that are advanced together, one a lane.
+    """Several DeepSimulations that are advanced together, one per lane.
 
-    On an accelerator a lane costs little. Rounding differs from that of a run by itself, so that bits do.
+    On an accelerator a lane costs little. Results differ from those of a run on its own by rounding.
 
     Args:
-        simulations: Runs that differ in seed and budget alone, and have come equally far.
+        simulations: Runs that differ in seed and budget alone, and have played equally many episodes.
+
+    Attributes:
+        failed: By lane, the error of each run that cannot go on; `simulations` has it as it was before.
 
     Raises:
         InvalidSetting: if there is none, or they differ in anything else.
 
     Example:
+        >>> from chary.deep import DeepOptions, hiv
         >>> small = DeepOptions(episodes=2, warm_up=1, pretraining=0, width=4, features=4, batch=4)
-        >>> DeepLanes([DeepSimulation(small, seed=seed, audit_every=0) for seed in range(3)]).done
+        >>> DeepLanes([DeepSimulation(hiv(5), small, seed=seed, audit_every=0) for seed in range(3)]).done
         0
     """
 
     def __init__(self, simulations: Sequence[DeepSimulation]) -> None:
-        kinds = {(one.patient, _shared(one.options), one.audit_every, one.done) for one in simulations}
+        kinds = {(one.kind, one.done) for one in simulations}
         if len(kinds) != 1:
             raise InvalidSetting(
                 f"'simulations' must be runs that differ in seed and budget alone, got {len(kinds)} kinds."
@@ -46,42 +49,45 @@ class DeepLanes:
         self.failed: dict[int, InvalidData] = {}
         first = self.simulations[0]
         self.done, self.episodes = first.done, first.episodes
-        self._kind = (first.patient, _shared(first.options))
+        self._kind = first.kind
         with jax.enable_x64(True):
-            self._rules = _stacked([one._rule for one in self.simulations])
-            self._state = _stacked([one._state for one in self.simulations]) if first._state else None
+            self._rules = _stacked([one.rule for one in self.simulations])
+            learners = [one.learner for one in self.simulations]
+            self._learners: Any = None if None in learners else _stacked(learners)
 
     def start(self) -> None:
         """Play the warm-up of every lane and learn from it; not for simulations that were restored."""
         with jax.enable_x64(True):
             keys = jnp.stack([jax.random.key(one.seed) for one in self.simulations])
-            self._state = _begins_all(*self._kind)(keys)
+            self._learners = compiled_begin(self._kind, lanes=True)(keys)
 
     def advance(self) -> int:
         """Play one more chunk of episodes in every lane, and return how many are done.
 
-        A lane whose equations could not be integrated is noted in `failed`, and the others go on.
+        A lane with a reward or an audit that is not finite is noted in `failed`, and the others go on.
         """
         began = time.perf_counter()
+        number, audits = self._kind.next_chunk(self.done)
         with jax.enable_x64(True):
-            play = _plays_all(*self._kind, *self.simulations[0]._next())
-            self._state, chunks = play(self._state, self._rules)
+            play = compiled_chunk(self._kind, number, audits, lanes=True)
+            self._learners, chunks = play(self._learners, self._rules)
             chunks = jax.tree.map(np.asarray, chunks)
         share = (time.perf_counter() - began) / len(self.simulations)
         for i, one in enumerate(self.simulations):
-            chunk = _lane(chunks, i)
-            try:
-                one._check(chunk)
-            except InvalidData as problem:
-                self.failed.setdefault(i, problem)
-            self.done = one._took(chunk, share)
+            if i not in self.failed:
+                try:
+                    one.keep(_lane(chunks, i), share)
+                except InvalidData as problem:
+                    self.failed[i] = problem
+        self.done += number
         return self.done
 
     def settle(self) -> None:
-        """Give every simulation the state of its lane, so that it can be saved, or asked for its result."""
+        """Give every simulation the state of its lane, so that it can be saved or return its result."""
         with jax.enable_x64(True):
             for i, one in enumerate(self.simulations):
-                one._state = _lane(self._state, i)
+                if i not in self.failed:
+                    one.learner = _lane(self._learners, i)
 
 
 def _stacked(trees: Sequence[Any]) -> Any:
@@ -90,15 +96,3 @@ def _stacked(trees: Sequence[Any]) -> Any:
 
 def _lane(tree: Any, i: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[i], tree)
-
-
-@lru_cache(maxsize=4)
-def _begins_all(patient: str | int, options: DeepOptions) -> Callable[[jax.Array], Any]:
-    return jax.jit(jax.vmap(_begins(patient, options)))
-
-
-@lru_cache(maxsize=8)
-def _plays_all(
-    patient: str | int, options: DeepOptions, number: int, audits: bool
-) -> Callable[[Any, Any], tuple[Any, Any]]:
-    return jax.jit(jax.vmap(_plays(patient, options, number, audits)), donate_argnums=0)

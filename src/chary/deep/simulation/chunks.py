@@ -1,0 +1,103 @@
+"""A chunk of a run as one compiled call: some episodes, the audit of the last, and one episode held out.
+
+What is compiled depends on the `Kind` of a run alone; seeds and budgets are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from chary.deep.environment import Environment
+from chary.deep.learner import State
+from chary.deep.loop import EpisodeLog, begin, proceed
+from chary.deep.options import DeepOptions
+from chary.deep.simulation.audit import EpisodeAudit, audit_episode
+from chary.deep.simulation.held_out import held_out_audit
+from chary.shield.rule import Rule
+
+__all__ = ["Chunk", "Fault", "Kind", "compiled_begin", "compiled_chunk"]
+
+# Folded into a run's key for the episodes that are held out.
+HELD_OUT = 1
+# Episodes per compiled call where nothing is audited.
+UNAUDITED = 10
+
+
+class Fault(NamedTuple):
+    """The first step of a chunk with a reward that is not finite, if `found`."""
+
+    found: jax.Array
+    episode: jax.Array
+    state: Any
+    action: jax.Array
+
+
+class Chunk(NamedTuple):
+    """The result of one compiled call next to the state; both audits are None where nothing is audited."""
+
+    log: EpisodeLog
+    audit: EpisodeAudit | None
+    held_out: EpisodeAudit | None
+    fault: Fault
+
+
+class Kind(NamedTuple):
+    """Everything about a run that its compiled calls depend on; the options carry no budget."""
+
+    environment: Environment
+    options: DeepOptions
+    audit_every: int
+
+    @classmethod
+    def of(cls, environment: Environment, options: DeepOptions, audit_every: int) -> Kind:
+        """Return the kind of a run with these options."""
+        bound = None if options.step_bound is None else 1.0
+        return cls(environment, replace(options, eta=1.0, step_bound=bound), audit_every)
+
+    def next_chunk(self, done: int) -> tuple[int, bool]:
+        """Return the number of episodes of the chunk after `done`, and whether its last one is audited."""
+        number = min(self.audit_every or UNAUDITED, self.options.episodes - done)
+        return number, number == self.audit_every
+
+
+@lru_cache(maxsize=16)
+def compiled_begin(kind: Kind, *, lanes: bool = False) -> Callable[[jax.Array], State]:
+    """Return the compiled warm-up and pretraining, from a key; with `lanes`, from one key per lane."""
+
+    def start(key: jax.Array) -> State:
+        return begin(kind.environment, kind.options, key)
+
+    return jax.jit(jax.vmap(start) if lanes else start)
+
+
+@lru_cache(maxsize=32)
+def compiled_chunk(
+    kind: Kind, number: int, audits: bool, *, lanes: bool = False
+) -> Callable[[State, Rule], tuple[State, Chunk]]:
+    """Return the compiled call that plays `number` episodes and, with `audits`, audits the last of them."""
+    environment, options, _ = kind
+
+    def play(state: State, rule: Rule) -> tuple[State, Chunk]:
+        state, log, steps = proceed(environment, options, state, number, rule=rule, record=True)
+        audit = held_out = None
+        if audits:
+            last = jax.tree.map(lambda rows: rows[-1], steps)
+            audit = audit_episode(environment, options, state.plan, last)
+            # Its own key: the run is the same with and without audits.
+            key = jax.random.fold_in(state.key, HELD_OUT)
+            held_out = held_out_audit(environment, options, state.plan, key)
+        bad = ~jnp.isfinite(steps.reward).ravel()
+        first = jnp.argmax(bad)
+        episode, t = first // environment.horizon, first % environment.horizon
+        state_there = jax.tree.map(lambda rows: rows[episode, t], steps.state)
+        fault = Fault(jnp.any(bad), episode, state_there, steps.action[episode, t])
+        return state, Chunk(log, audit, held_out, fault)
+
+    # The state is donated: its replay is written in place.
+    return jax.jit(jax.vmap(play) if lanes else play, donate_argnums=0)

@@ -1,0 +1,105 @@
+"""The result of a judged training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.arrays import Floats
+from chary.audit import violates
+from chary.deep.environment import Environment
+from chary.deep.loop import EpisodeLog
+from chary.deep.options import DeepOptions
+from chary.deep.simulation.audit import EpisodeAudit
+
+__all__ = ["DeepRun"]
+
+# Columns of held-out episodes: how many actions were audited, and how many of their charges sufficed.
+COVERAGE = ("deviations", "covered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeepRun:
+    """A training run and the truth about a sample of its episodes, in the rewards that the learner sees.
+
+    Args:
+        environment: The environment played.
+        options: The agent, and how it learnt.
+        seed: The seed of the run.
+        audit_every: One episode in so many was audited; 0 for none.
+        seconds: Seconds of playing.
+        log: The log of every episode.
+        audited: The numbers of the audited episodes, shape (n,).
+        audit: The truth about them, each of shape (n,).
+        held_out: The truth about an episode held out after each of them, with random deviations.
+        chains: Meta-rollouts started, finished and abandoned, and episodes in which none moved.
+    """
+
+    environment: Environment
+    options: DeepOptions
+    seed: int
+    audit_every: int
+    seconds: float
+    log: EpisodeLog
+    audited: NDArray[np.int64]
+    audit: EpisodeAudit
+    held_out: EpisodeAudit
+    chains: Mapping[str, int]
+
+    @property
+    def raw_returns(self) -> Floats:
+        """Discounted returns in the environment's raw units, before rewards were standardised."""
+        mean, std = self.environment.reward_mean, self.environment.reward_std
+        steps = np.asarray(self.log.steps)
+        weights = np.power(self.options.discount, np.arange(int(steps.max())))
+        total = np.concatenate([[0.0], np.cumsum(weights)])[steps]
+        return np.asarray(self.log.returns * std + mean * total)
+
+    def violations(self, eta: float) -> NDArray[np.bool_]:
+        """Return which audited episodes lost more than `eta` compared with their baseline, shape (n,)."""
+        from_start = self.options.charge_from == "start"
+        return np.asarray(violates(np.asarray(self.audit.loss if from_start else self.audit.deficit), eta))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return everything by name: (K, ...) for every episode, (n,) for audited ones as `true_...`."""
+        log = {name: np.asarray(value) for name, value in self.log._asdict().items()}
+        audit = {f"true_{name}": np.asarray(value) for name, value in self.audit._asdict().items()}
+        held_out = {f"held_out_{name}": np.asarray(getattr(self.held_out, name)) for name in COVERAGE}
+        return {**log, "raw_returns": self.raw_returns, "audited": self.audited, **audit, **held_out}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the run in one flat dictionary of plain numbers, after the environment's labels."""
+        raw, log, audit = self.raw_returns, self.log, self.audit
+        shielded = self.options.agent == "chary"
+        eta = self.options.eta if shielded else None
+        return {
+            **dict(self.environment.labels),
+            "agent": self.options.agent,
+            "eta": eta,
+            "seed": self.seed,
+            "episodes": len(raw),
+            "steps": int(log.steps.sum()),
+            "best_raw_return": float(raw.max()),
+            "best_episode": int(raw.argmax()),
+            "mean_raw_return": float(raw.mean()),
+            "last_raw_return": float(raw[-max(1, len(raw) // 10) :].mean()),
+            "max_deficit": float(log.deficit.max()),
+            "explored": int(log.explored.sum()),
+            "deviated": int(log.deviated.sum()),
+            **{f"chains_{name}": number for name, number in self.chains.items()},
+            "audit_every": self.audit_every,
+            "audited": len(self.audited),
+            "violations": None if eta is None else int(self.violations(eta).sum()),
+            "max_true_deficit": float(audit.deficit.max()) if len(self.audited) else None,
+            "deviations": int(audit.deviations.sum()),
+            "covered": int(audit.covered.sum()),
+            "booked": int(audit.booked.sum()),
+            "booked_covered": int(audit.booked_covered.sum()),
+            "held_out_deviations": int(self.held_out.deviations.sum()),
+            "held_out_covered": int(self.held_out.covered.sum()),
+            "seconds": self.seconds,
+        }
