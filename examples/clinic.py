@@ -1,8 +1,8 @@
-"""A ward of 50 beds: hospital logs, today's treatment as the floor, late outcomes, a restart in the midst.
+"""A ward of 50 beds: hospital logs, today's treatment as the floor, late outcomes, and a restart.
 
     python examples/clinic.py [--quick] [--figure clinic.png]
 
-Patients are simulated by ICU-Sepsis: 716 states, 25 treatments, reward 1 for those who survive.
+Patients are simulated by ICU-Sepsis: 716 states, 25 treatments, reward 1 for survival.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from chary.data import Log, inspect, read_log, write_log
 from chary.evaluation import evaluate_policy, start_weights
 from chary.presets import preset
 
-BEDS, ETA = 50, 0.1  # trying things may cost a patient 10 percentage points of survival, no more
+BEDS, ETA = 50, 0.1  # exploring may cost a patient at most 10 percentage points of survival
 WARD = chary.envs.make("sepsis")
-SETTING = WARD.told()  # what agents know: states, allowed treatments, the horizon; no probabilities
-USUAL_CARE = np.array(WARD.recorded_policy)  # what clinicians did most often, one treatment a state
+SETTING = WARD.told()  # what agents may know: states, allowed treatments, the horizon; no probabilities
+USUAL_CARE = np.array(WARD.recorded_policy)  # the most frequent treatment per state
 
 
 class Patient:
-    """Somebody in a bed: the part of the world that a hospital would put in place of ours."""
+    """A simulated patient; in a hospital, real patients take the place of this class."""
 
     def __init__(self, number: int) -> None:
         self.env = chary.envs.TabularEnv(WARD)
@@ -52,9 +52,9 @@ def stay(number: int, treatment: Callable[[int], int]) -> list[chary.Transition]
 
 
 def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
-    """Go from logs to a live ward, and return what was booked for each patient."""
-    # 1. What the hospital hands over: a file of usual care, and one of a trial with treatments at random. Who
-    #    was in the trial was decided before, so that the first is a fair sample of usual care.
+    """Go from logs to a live ward, and return the deficit booked for each patient."""
+    # 1. The hospital's data: a file of usual care, and one of a trial with random treatments. Participation
+    # in the trial was decided beforehand, so the first file is a fair sample of usual care.
     chance, numbers = np.random.default_rng(0), iter(range(10**6))
     usual = [stay(next(numbers), lambda s: USUAL_CARE[s]) for _ in range(logged)]
     write_log(Log.from_transitions(usual), folder / "usual.csv")
@@ -64,21 +64,21 @@ def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
     care, tried = (read_log(folder / name, setting=SETTING) for name in ("usual.csv", "trial.csv"))
     print(inspect(care, SETTING).describe(), end="\n\n")
 
-    # 2. What is usual care worth? A stay earns 0 or 1: saying so makes the interval much tighter.
+    # 2. The value of usual care. A stay earns 0 or 1; declaring this makes the interval much tighter.
     worth = evaluate_policy(care, USUAL_CARE, SETTING, method="returns", return_range=(0, 1))
     print(f"Usual care is {worth.describe()}")
     start = start_weights(care, SETTING)
     floor = chary.OwnBaseline.declare(USUAL_CARE, SETTING, role="floor", start=start, value_floor=worth.lower)
 
     # 3. No certified bound explores at 716 states. Hoeffding's with the preset's scale does. That scale was
-    #    found on sibling problems, so that the promise is calibrated, and says so.
+    #    found on sibling problems, so the promise is calibrated.
     scale = preset("sepsis").bonus_scale("hoeffding")
     spec = chary.CharyUCBVI(eta=ETA, bonus="hoeffding", bonus_scale=scale)
     agent = chary.TabularAgent(spec, SETTING, own=floor, max_episodes=patients)
     agent.warm_start(itertools.chain(care.episodes(), tried.episodes()))
     print(f"The promise is {spec.standing}, the baseline {'usual care' if agent.plan.fixed else 'learnt'}.")
 
-    # 4. Live: fill the beds, decide for all of them at once, and take in the reports that have arrived.
+    # 4. Live: fill the beds, decide for all of them at once, and process the reports that have arrived.
     ward: dict[str, Patient] = {}
     mail: list[tuple[str, int, chary.Transition]] = []
     booked: dict[str, float] = {}
@@ -92,8 +92,8 @@ def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
         asked = list(ward), [bed.t for bed in ward.values()], [bed.state for bed in ward.values()]
         decisions = agent.act_many(*asked)
         if not restarted and len(waiting) < patients // 2:
-            # 5. The server goes down between decision and treatment. The agent that comes back is asked
-            #    again: the same answers, and nothing is booked twice.
+            # 5. The server goes down between decision and treatment. After the restart the decisions are
+            #    requested again: they are the same, and nothing is booked twice.
             agent.save(folder / "ward.npz")
             agent = chary.TabularAgent.load(folder / "ward.npz", setting=SETTING)
             assert agent.act_many(*asked) == decisions
@@ -106,20 +106,21 @@ def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
             report, over = bed.treat(decision.action)
             mail.append((name, bed.t - 1, report))
             if over:
-                agent.finish(name)  # learnt from as soon as its last report is here
+                agent.finish(name)  # learnt from once its last report has arrived
             elif chance.random() < 0.01:
-                agent.abandon(name)  # who leaves may depend on how it went: nothing is learnt, nor refunded
+                agent.abandon(name)  # leaving may depend on the stay: nothing is learnt, and nothing refunded
                 mail = [letter for letter in mail if letter[0] != name]
                 left, over = left + 1, True
             if over:
                 del ward[name]
-        chance.shuffle(mail)  # reports come late, and in any order
+        chance.shuffle(mail)  # reports arrive late and in any order
         arrived = len(mail) // 2 if ward else len(mail)
         for name, t, report in mail[:arrived]:
             agent.observe(name, report, t=t)
         del mail[:arrived]
 
-    # 6. The books: a deficit bounds what an episode lost against its baseline, in chances of survival.
+    # 6. The result: a deficit bounds what an episode lost compared with its baseline, in survival
+    # probability.
     deficits = np.array(list(booked.values()))
     assert (deficits <= ETA).all()
     assert not agent.open_episodes
@@ -133,7 +134,7 @@ def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
 
 
 def main() -> None:
-    """Run the ward, and print what a clinician would ask for."""
+    """Run the ward, and print a summary for clinicians."""
     options = argparse.ArgumentParser()
     options.add_argument("--quick", action="store_true", help="fewer patients")
     options.add_argument("--figure", type=Path, metavar="PATH", help="needs pip install 'chary[figures]'")

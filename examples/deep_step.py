@@ -2,8 +2,8 @@
 
     python examples/deep_step.py [--quick] [--seed N] [--save agent.safetensors]
 
-The patient is a Gymnasium environment, so nothing here needs to know that the learner is written in JAX. It
-is told what others did before: treatments at random. Needs `pip install 'chary[deep]'`.
+The patient is a Gymnasium environment; nothing here uses JAX directly. The learner starts from a log of
+random treatments. Needs `pip install 'chary[deep]'`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import chary.envs.hiv
 from chary import Transition
 from chary.deep import DeepAgent, DeepOptions
 
-ETA = 40.0  # what an episode may lose against its baseline, in standardised rewards
+ETA = 40.0  # what an episode may lose compared with its baseline, in standardised rewards
 OPTIONS = DeepOptions(eta=ETA, width=32, features=32, batch=32, replay=20_000, pretraining=1_000)
 
 
 def random_treatments(env: gymnasium.Env[Any, Any], episodes: int, seed: int) -> list[list[Transition]]:
-    """Return what a log may hold: episodes in which each treatment was drawn by lot."""
+    """Return a log of episodes with random treatments."""
     rng, log = np.random.default_rng(seed), []
     for _ in range(episodes):
         observation, _ = env.reset()
@@ -38,11 +38,11 @@ def random_treatments(env: gymnasium.Env[Any, Any], episodes: int, seed: int) ->
 
 
 def main() -> None:
-    """Learn from the log, treat some patients, and hold every one against the budget."""
+    """Learn from the log, treat some patients, and print the deficit of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="two episodes in place of ten")
+    parser.add_argument("--quick", action="store_true", help="two episodes instead of ten")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save", metavar="FILE", help="keep the agent, to go on another day")
+    parser.add_argument("--save", metavar="FILE", help="file to save the agent to")
     told = parser.parse_args()
 
     env = gymnasium.make("chary/HIV-v0", patient=5)

@@ -2,7 +2,8 @@
 
     python examples/shop.py [--quick] [--seed N] [--figure shop.png]
 
-An episode is one season of ten weeks in one shop: the state is Monday's stock, the action what is ordered.
+An episode is one season of ten weeks in one shop: the state is Monday's stock, the action the number of items
+ordered.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from chary.preview import preview
 
 SALES = Path(__file__).parent / "data" / "sales.csv"
 BY_RULE = 300  # shops before this number follow the rule; the others were drawn to order at random
-ETA = 10.0  # money: what a season may lose against its baseline, in expectation
-# The live shops are simulated. Agents are told prices and costs, as the chain knows them, and not the demand.
+ETA = 10.0  # money: what a season may lose compared with its baseline, in expectation
+# The live shops are simulated. Agents receive prices and costs, which the chain knows, but not the demand.
 SHOP = chary.envs.make("inventory", horizon=10, units="money")
 SETTING = SHOP.told("known")
 
 
 def reorder(stock: int) -> int:
-    """Return what the chain orders today."""
+    """Return the order by today's rule."""
     return 2 if stock == 0 else 0
 
 
 def sales_log(path: Path) -> Log:
-    """Turn weekly sales into transitions: what was in stock, ordered, earned, and left."""
+    """Turn weekly sales into transitions: stock, order, profit, and remaining stock."""
     shop, week, stock, ordered, sold = np.loadtxt(path, np.int64, delimiter=",", skiprows=1, unpack=True)
-    # 8 an item sold; 2 an item ordered and 2 for the order itself; 1 an item that lies in the shop.
+    # 8 per item sold; 2 per item ordered and 2 for the order itself; 1 per item in the shop.
     profit = 8.0 * sold - 2.0 * ordered - 2.0 * (ordered > 0) - 1.0 * (stock + ordered)
     return Log.from_arrays(
         episode=shop,
@@ -43,20 +44,20 @@ def sales_log(path: Path) -> Log:
         action=ordered,
         reward=profit,
         next_state=stock + ordered - sold,
-        terminated=np.zeros(len(stock), dtype=bool),  # a season is cut off, it does not end by itself
-        setting=SETTING,  # every row is held against the declared prices
+        terminated=np.zeros(len(stock), dtype=bool),  # a season is cut off; the process does not end
+        setting=SETTING,  # every row is compared with the declared prices
     )
 
 
 class Season(NamedTuple):
-    """One live season: what happened, and what was booked by the end of each week."""
+    """One live season: its transitions, and the deficit booked by the end of each week."""
 
     steps: list[chary.Transition]
     booked: list[float]
 
 
 def live(agent: chary.TabularAgent, seasons: int, seed: int) -> list[Season]:
-    """Let an agent order for some seasons, hold every week against the budget, and say how it went."""
+    """Let an agent order for some seasons, check the budget in every week, and print the results."""
     limit = SETTING.scale.scaled_difference(ETA)  # decisions are in scaled units
     done, before = [], agent.plan.fixed
     for season in chary.rollout(chary.envs.TabularEnv(SHOP), agent, episodes=seasons, seed=seed):
@@ -78,25 +79,25 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--quick", action="store_true", help="fewer seasons")
     options.add_argument("--figure", type=Path, metavar="PATH", help="needs pip install 'chary[figures]'")
-    options.add_argument("--seed", type=int, default=1, help="of the live shops' demand")
+    options.add_argument("--seed", type=int, default=1, help="random seed of the live shops' demand")
     given = options.parse_args()
     seasons = 60 if given.quick else 200
 
     log = sales_log(SALES)
     print(inspect(log, SETTING).describe(), end="\n\n")
 
-    # What is the rule worth? Returns may speak for it, for these shops did nothing else. By this rule no
-    # season earns more than 80 (two sold every week) or less than -26 (two bought, none ever sold).
+    # The value of the rule. Method `returns` applies, because these shops always followed the rule. By this
+    # rule no season earns more than 80 (two sold every week) or less than -26 (two bought, none ever sold).
     own = Log.from_transitions(list(log.episodes())[:BY_RULE])
     worth = evaluate_policy(own, reorder, SETTING, method="returns", return_range=(-26, 80))
     print(f"The rule is {worth.describe()}\n")
 
-    # What would a budget buy? From the log alone, with rewards estimated; `chary plan` does it for files.
+    # What a budget would buy, from the log alone, with estimated rewards; `chary plan` does it for files.
     rule = [reorder(stock) for stock in range(SETTING.n_states)]
     found = preview(log, etas=[5, ETA, 20], reward_low=-17, reward_high=35, prior=rule, allowed="seen")
     print("\n".join(found.sentences()[2:6]), end="\n\n")
 
-    # Live at last. Bonus `kl` is certified and needs no number of seasons. The rule is the only baseline at
+    # Live. Bonus `kl` is certified for any number of seasons. The rule is the only baseline at
     # first: the budget is kept against what the chain does today.
     spec = chary.CharyUCBVI(eta=ETA, bonus="kl", reward="known")
     print(f"The promise is {spec.standing}.")

@@ -35,7 +35,7 @@ ROUTE = {0: 1, 4: 1, 8: 2, 9: 1, 13: 2, 14: 2}  # down, down, right, down, right
 
 
 class Counted(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that counts how its episodes end, and keeps their ledgers."""
+    """An environment that counts the ends of its episodes and stores their deficits."""
 
     def __init__(self, env: Lake) -> None:
         super().__init__(env)
@@ -43,7 +43,7 @@ class Counted(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.deficits: list[float] = []
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Play, and look at how it ended."""
+        """Play one step, and count the end of an episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             self.ends["goal" if reward else "hole" if terminated else "cut off"] += 1
@@ -57,10 +57,10 @@ class Counted(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Played(ReplayBuffer):
-    """Remembers what was played, not what was proposed: reward and next state belong to that."""
+    """A replay buffer of the actions played, to which reward and next state belong, not of the proposals."""
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """Put the guard's action in place of the proposal, where there is a guard."""
+        """Store the guard's action instead of the proposal, if there is a guard."""
         played = [[info.get("action", a)] for info, a in zip(infos, np.ravel(action), strict=True)]
         super().add(obs, next_obs, np.array(played), reward, done, infos)
 
@@ -104,7 +104,7 @@ def train(env: Lake, seed: int, steps: int, log: list[list[chary.Transition]]) -
 
 
 def held_out(steps: list[chary.Transition]) -> critics.HeldOutEpisode:
-    """Return an episode as calibration wants it."""
+    """Return an episode in the form that calibration takes."""
     states = np.array([step.state for step in steps] + [steps[-1].next_state])
     actions = np.array([step.action for step in steps])
     rewards = np.array([step.reward for step in steps])
@@ -122,7 +122,7 @@ def main() -> None:
     log = [walk(lake(), lambda s: ROUTE.get(s, 0), 0.3, chance) for _ in range(500)]
 
     # 1. A DQN proposes, the guard decides. A move leads to one place (support), and no walk earns more than
-    #    1: what is known and declared makes charges smaller, and the promise stays certified.
+    #    1: declaring this makes charges smaller, and the promise stays certified.
     told = chary.Setting.declare(n_states=16, n_actions=4, horizon=HORIZON, value_cap=1.0, support=1)
     guard = chary.TabularAgent(chary.CharyUCBVI(eta=ETA), told)
     guard.warm_start(log)
@@ -132,8 +132,8 @@ def main() -> None:
     free.show("a DQN alone")
     guarded.show("two DQNs guarded")
 
-    # 2. Their values as critics: the least and the greatest of both, moved apart until walks that neither has
-    #    seen lie within. That is calibrated, not certified: it is said of walks like those held out.
+    # 2. Their values as critics: the smaller and the larger of both, moved apart until held-out walks are
+    # within the bounds. That is calibrated, not certified: it holds for walks like those held out.
     ensemble = critics.EnsembleCritics([critics.SB3Critic(model) for model in models])
     bounds = critics.CriticBounds.from_ensemble(ensemble)
     best = [int(action) for action in bounds.evaluate(np.arange(16), n_actions=4).baseline]
@@ -143,7 +143,7 @@ def main() -> None:
     )
     print(found.describe())
 
-    # 3. Now the critics guard somebody who walks at random.
+    # 3. Now the critics guard a random walk.
     watch = critics.CriticShield(found.bounds, chary.Rule.strict(ETA), n_actions=4, horizon=HORIZON)
     alone, watched = Counted(lake()), Counted(Shielded(lake(), watch))
     for env in (alone, watched):
@@ -158,7 +158,7 @@ def main() -> None:
 
 
 def draw(envs: list[Counted], path: Path) -> None:
-    """Draw how episodes ended."""
+    """Draw the shares of ends of episodes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 2.6), dpi=150, layout="constrained")
