@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, NamedTuple
 
-from chary._workers import worker_pool
+from chary._workers import usable_cores, worker_pool
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.mdp import REWARD_KNOWLEDGE
 from chary.planner._full import CHARGES
@@ -154,7 +153,7 @@ def calibrate(
     CharyUCBVI(**agent).check_problem(make(problem, **options).setting)
     if workers is not None:
         check_integer("workers", workers, minimum=1)
-    count = min(runs, workers or os.cpu_count() or 1)
+    count = min(runs, workers or usable_cores())
     steps = math.ceil(math.log(math.log(4.0) / math.log(precision), 2))
     foreseen = runs * (6 + steps)
     trials: dict[float, Trial] = {}

@@ -17,10 +17,10 @@ from tests.sweeps import SMALL, Silence, chary, digests, small_experiment
 from chary.errors import InvalidData, InvalidSetting
 from chary.simulation import Simulation
 from chary.storage.sealed import pack
+from chary.sweeps import SweepResult, sweep
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.run_spec import RunSpec
-from chary.sweeps.sweep import SweepResult, sweep
 from chary.sweeps.tabular import problem_and_agent
 
 WORKER = "tests.faults.failing_worker"
@@ -206,7 +206,9 @@ def test_a_run_whose_worker_always_vanishes_is_given_up(
     monkeypatch.setenv("CHARY_TEST_MARKER", str(tmp_path / "marker"))
     monkeypatch.setattr("chary.sweeps.engines.local.MOST_LOSSES", 2)
     result = play(tmp_path / "gone", module=WORKER)
-    assert [failure.traceback for failure in result.failures] == ["its worker ended without a word (Killed)."]
+    assert [failure.traceback for failure in result.failures] == [
+        "the worker exited without reporting a result (Killed)."
+    ]
 
 
 def test_the_command_line_leaves_with_one_where_a_run_failed(

@@ -21,6 +21,7 @@ from chary.deep.options import DeepOptions
 from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.storage.files import npz_arrays
 from chary.storage.sealed import pack
+from chary.sweeps import SweepResult, sweep
 from chary.sweeps.engines.gpu import DeviceEngine
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import RESULT_FILES, SweepFolder
@@ -28,7 +29,6 @@ from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.perform import perform
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment, family_of
-from chary.sweeps.sweep import SweepResult, sweep
 from chary.sweeps.toml import parse_experiment, preset_experiment
 
 
@@ -193,7 +193,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit) as ended:
         main(["reproduce", "hiv", "--quick", "--device", "gpu", "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
-    assert "'device' gpu needs a GPU that JAX sees, got none" in capsys.readouterr().err
+    assert "'device' gpu needs a GPU that JAX finds, got none" in capsys.readouterr().err
 
 
 class Noting(Silence):

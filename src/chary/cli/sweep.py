@@ -17,9 +17,9 @@ from chary.cli.terminal import SweepBars, show
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 
 if TYPE_CHECKING:
-    from chary.sweeps.engines.local import Engine
+    from chary.sweeps import SweepResult
+    from chary.sweeps.engines import Engine
     from chary.sweeps.spec import Experiment
-    from chary.sweeps.sweep import SweepResult
 
 __all__ = ["add_sweep_commands"]
 
@@ -84,7 +84,8 @@ class SweepOptions:
 
     def made_engine(self, asked: Experiment) -> Engine:
         """Return the engine that these options describe."""
-        from chary.sweeps.engines.local import ENGINES, LocalEngine
+        from chary.sweeps.engines import ENGINES
+        from chary.sweeps.engines.local import LocalEngine
         from chary.sweeps.family import DEVICES
         from chary.sweeps.perform import CHECKPOINT_SECONDS
 
@@ -260,8 +261,8 @@ def _labels(experiment: Experiment) -> dict[str, str]:
 def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_json: bool) -> None:
     """Run what is missing of an experiment, changed by the options, and write its report."""
     from chary.storage.files import as_json as json_line
+    from chary.sweeps import sweep
     from chary.sweeps.folder import SweepFolder
-    from chary.sweeps.sweep import sweep
 
     folder = options.out or Path("results", f"{asked.name}-quick" if options.quick else asked.name)
     experiment = options.changed(asked, context.args)

@@ -1,1 +1,84 @@
-"""Sweeps: many runs described by one file, played by many processes, kept in one folder."""
+"""Sweeps: many runs described by one file, played by many processes, kept in one folder.
+
+`sweep` plays what is missing of an experiment, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from chary.errors import InvalidData, InvalidSetting
+from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import Experiment
+
+if TYPE_CHECKING:
+    from chary.sweeps.engines import Engine, Failure, Watcher
+
+__all__ = ["SweepResult", "sweep"]
+
+
+class SweepResult(NamedTuple):
+    """The number of runs that were there already, the number that were played, and those that failed."""
+
+    found: int
+    played: int
+    failures: list[Failure]
+
+
+def sweep(
+    experiment: Experiment,
+    out: Path,
+    engine: Engine,
+    watcher: Watcher,
+    *,
+    command: str = "",
+    extend: bool = False,
+    recompute: bool = False,
+) -> SweepResult:
+    """Play the runs of `experiment` that `out` does not contain yet.
+
+    Args:
+        experiment: The runs that `out` contains in the end.
+        out: A folder that contains this experiment, or nothing.
+        engine: The engine that plays.
+        watcher: The observer of its progress.
+        command: The command that the user typed, kept with the results.
+        extend: Whether the folder may contain a part of this experiment.
+        recompute: Whether results that were tampered with are computed again.
+
+    Raises:
+        CharyError: if the experiment makes no sense; if the folder contains another one, is in use or cannot
+            be written to; or if a result in it was tampered with, or computed on another kind of processor.
+    """
+    experiment.check()
+    engine.check()
+    folder = SweepFolder(out)
+    with folder.held(experiment, command, extend=extend) as lock:
+        specs = {each.spec.id: each.spec for each in experiment.plan()}
+        states = {run: folder.state(run, in_use=False) for run in specs}
+        damaged = [state for state in states.values() if state.state == "damaged"]
+        if damaged and not recompute:
+            others = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+            raise InvalidData(
+                f"{damaged[0].reason.rstrip('.')}{others}. Pass --recompute to compute "
+                f"{'them' if len(damaged) > 1 else 'it'} again."
+            )
+        for state in damaged:
+            folder.discard(state.id)
+        missing = [spec for run, spec in specs.items() if states[run].state != "done"]
+        if missing:
+            _check_device(engine, folder, (run for run in specs if states[run].state == "done"))
+        failures = engine.play(missing, folder, lock, watcher) if missing else []
+        return SweepResult(len(specs) - len(missing), len(missing) - len(failures), failures)
+
+
+def _check_device(engine: Engine, folder: SweepFolder, done: Iterable[str]) -> None:
+    """Raise InvalidSetting if results in the folder were rounded otherwise than those of the engine."""
+    others = sorted({folder.device(run) for run in done} - {engine.device})
+    if others:
+        raise InvalidSetting(
+            f"'device' must be that of the other results in {str(folder.path)!r}, {others[0]!r}, got "
+            f"{engine.device!r}, which rounds differently. Choose another folder, or the other device."
+        )

@@ -18,6 +18,7 @@ from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.sweeps.run_spec import RunSpec
 
 __all__ = [
+    "CPU",
     "DEVICES",
     "AnyAlgorithm",
     "AnyConditions",
@@ -39,7 +40,8 @@ ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "o
 WITHOUT_BUDGET = ("unlimited", "closed")
 
 # The processors that runs may be computed on. The first computes runs of every family.
-DEVICES = ("cpu", "gpu")
+CPU = "cpu"
+DEVICES = (CPU, "gpu")
 
 
 class AnyConditions:

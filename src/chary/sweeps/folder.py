@@ -16,13 +16,10 @@ failed.json        why it was given up
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from chary.errors import InvalidData, InvalidSetting, Unwritable
 from chary.storage.files import DRAFT, as_json, npz_arrays, write_file
+from chary.sweeps._lock import check_locks, is_locked, take_lock
+from chary.sweeps.family import CPU
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment
 
@@ -41,10 +40,6 @@ __all__ = ["RESULT_FILES", "STATES", "RunState", "StoredRun", "SweepFolder"]
 
 FOLDER_SCHEMA = 1
 DESCRIPTION, LOCK = "experiment.json", "lock"
-
-# How long a sweep waits for a lock: workers whose sweep was killed may be within a compiler that does not let
-# go, and `status` holds it for an instant.
-ORPHANS_SECONDS, LOOKS_SECONDS = 90.0, 0.5
 
 # The files of a run that two undisturbed sweeps have in common, to the last byte.
 RESULT_FILES = ("spec.json", "result.npz", "result.json")
@@ -104,15 +99,13 @@ class SweepFolder:
             InvalidSetting: if another sweep works here, or the folder holds another experiment, or anything
                 else, or cannot be written to.
         """
+        check_locks()
         with self._writing():
             self._refuse_strangers()
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            lock = take_lock(self.path / LOCK)
         try:
-            self._take(lock)
             with self._writing():
-                os.truncate(lock, 0)
-                os.pwrite(lock, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0)
                 self._tidy()
                 self.claim(experiment, command, extend=extend)
             yield lock
@@ -127,37 +120,6 @@ class SweepFolder:
                 f"'out' must be a folder of its own, got {str(self.path)!r}, which holds other files. "
                 "Choose another folder."
             )
-
-    def _take(self, lock: int) -> None:
-        """Lock the folder; wait a little for workers of a sweep that is gone, and for who only looks."""
-        began = time.monotonic()
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as problem:
-                waited = time.monotonic() - began
-                if waited > (ORPHANS_SECONDS if self._holder_is_gone() else LOOKS_SECONDS):
-                    raise InvalidSetting(
-                        f"'out' must not be in use, got {str(self.path)!r}, where another sweep is at work. "
-                        "Wait for it, or choose another folder."
-                    ) from problem
-                time.sleep(0.05)
-            else:
-                return
-
-    def _holder_is_gone(self) -> bool:
-        """Whether the sweep that took the lock last has died on this machine, so that its workers will."""
-        holder = _read_json(self.path / LOCK) or {}
-        pid = holder.get("pid")
-        if holder.get("host") != socket.gethostname() or not isinstance(pid, int):
-            return False
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
 
     def claim(self, experiment: Experiment, command: str, *, extend: bool = False) -> None:
         """Say that the folder holds this experiment, or make sure that it does; part of `held`.
@@ -179,18 +141,7 @@ class SweepFolder:
 
     def in_use(self) -> bool:
         """Whether a sweep works here at this moment."""
-        try:
-            file = os.open(self.path / LOCK, os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            # Shared: who only looks does not keep others from looking.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(file)
-        return False
+        return is_locked(self.path / LOCK)
 
     def state(self, run: str, *, in_use: bool | None = None) -> RunState:
         """Return where a run stands; a finished one is read and compared with its manifest."""
@@ -229,6 +180,11 @@ class SweepFolder:
             npz_arrays((where / "result.npz").read_bytes()),
             json.loads((where / "provenance.json").read_text()),
         )
+
+    def device(self, run: str) -> str:
+        """Return the processor that a finished run was computed on: `cpu`, or a GPU's name."""
+        provenance = _read_json(self._runs / run / "provenance.json") or {}
+        return str(provenance.get("device", CPU))
 
     def write(self, run: str, files: Mapping[str, bytes]) -> None:
         """Make a run finished: its files appear together, and its work is put away.

@@ -1,4 +1,4 @@
-"""Play one run from where it was left, and return the files of its result."""
+"""Play one run, from its checkpoint if there is one, and return the files of its result."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ import chary
 from chary.errors import InvalidData
 from chary.storage.files import as_json, npz_bytes
 from chary.storage.sealed import pack, unpack
+from chary.sweeps.family import CPU
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import family_of
 
-__all__ = ["CHECKPOINT_SECONDS", "checkpoint_of", "perform", "restored", "result_files"]
+__all__ = ["CHECKPOINT_SECONDS", "Spent", "perform", "prepare", "result_files", "save"]
 
 log = logging.getLogger("chary")
 
@@ -31,8 +32,33 @@ log = logging.getLogger("chary")
 CHECKPOINT_SECONDS = 10.0
 KIND = "run"
 
-# What a summary says of the machine and not of the run.
+# Entries of a summary that depend on the machine and not on the run.
 NOT_RESULTS = ("seconds", "episodes_per_second", "version")
+
+
+class Spent:
+    """The seconds spent on a run, those before its last interruption included."""
+
+    def __init__(self, before: Mapping[str, Any] | None = None) -> None:
+        self.resumed: int = before["resumed"] + 1 if before else 0
+        self._before: tuple[float, float] = (before["wall"], before["cpu"]) if before else (0.0, 0.0)
+        self.start()
+
+    def start(self) -> None:
+        """Start the clock, again where it runs already."""
+        self._began, self._busy = time.perf_counter(), time.process_time()
+
+    def until_now(self, *, runs: int = 1) -> dict[str, Any]:
+        """Return `wall` and `cpu` seconds, and how often the run was `resumed`.
+
+        Args:
+            runs: The number of runs that were played side by side, and share the time.
+        """
+        return {
+            "wall": self._before[0] + (time.perf_counter() - self._began) / runs,
+            "cpu": self._before[1] + (time.process_time() - self._busy) / runs,
+            "resumed": self.resumed,
+        }
 
 
 def perform(
@@ -42,55 +68,72 @@ def perform(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, bytes]:
-    """Play a run, from its checkpoint in `folder` if there is one, and return the files of its result.
+    """Play a run on a CPU, from its checkpoint in `folder` if there is one, and return its files.
 
-    Where the run was interrupted, how often, and on which machine it goes on changes nothing but the
-    provenance.
+    Interruptions, and a change of machine, alter nothing but the provenance.
 
     Raises:
         InvalidSetting: if a checkpoint cannot be written.
     """
-    began, busy = time.perf_counter(), time.process_time()
-    # Asked for at the start: files of the checkout may change while a run goes on.
+    # Read at the start: files of the checkout may change while a run goes on.
     _surroundings(family_of(spec.problem).packages)
-    kept = folder.checkpoint(spec.id) if folder is not None else None
-    before: dict[str, Any] = {"wall": 0.0, "cpu": 0.0, "resumed": 0}
-    found = None if kept is None else restored(spec, kept)
-    if found is None:
-        simulation = family_of(spec.problem).simulation(spec)
+    simulation, spent = prepare(spec, folder)
+    if not spent.resumed:
         simulation.start()
-    else:
-        simulation, about = found
-        before = {**about, "resumed": about["resumed"] + 1}
-
-    def spent() -> dict[str, Any]:
-        return {
-            **before,
-            "wall": before["wall"] + time.perf_counter() - began,
-            "cpu": before["cpu"] + time.process_time() - busy,
-        }
-
     report(simulation.done, spec.episodes)
     saved = time.perf_counter()
     while simulation.done < spec.episodes:
         report(simulation.advance(), spec.episodes)
         now = time.perf_counter()
         if folder is not None and now - saved >= checkpoint_seconds and simulation.done < spec.episodes:
-            folder.write_checkpoint(spec.id, checkpoint_of(spec, simulation, spent()))
-            folder.note_running(spec.id, simulation.done)
+            save(spec, folder, simulation, spent.until_now())
             saved = time.perf_counter()
-    run = simulation.result()
-    return result_files(spec, run, spent())
+    return result_files(spec, simulation.result(), spent.until_now())
 
 
-def result_files(spec: RunSpec, run: Any, spent: Mapping[str, Any], **told: Any) -> dict[str, bytes]:
+def prepare(spec: RunSpec, folder: SweepFolder | None, device: str = CPU) -> tuple[Any, Spent]:
+    """Return the simulation of a run, restored from its checkpoint if it has one from the same device.
+
+    A simulation that was not resumed is yet to be started.
+    """
+    began, kept = Spent(), None if folder is None else folder.checkpoint(spec.id)
+    simulation = family_of(spec.problem).simulation(spec)
+    if kept is None:
+        return simulation, began
+    try:
+        about, state = unpack(KIND, kept)
+        # Checkpoints without a device are from a CPU.
+        expected, found = (spec.id, device), (about.get("run"), about.get("device", CPU))
+        if found != expected:
+            raise InvalidData(f"a checkpoint must be of run and device {expected!r}, got {found!r}.")
+        simulation.restore(state)
+    except InvalidData as problem:
+        log.warning("run %s starts again: %s", spec.id, problem)
+        # A new one: a checkpoint may be refused after half of it was restored.
+        return family_of(spec.problem).simulation(spec), began
+    return simulation, Spent(about)
+
+
+def save(
+    spec: RunSpec, folder: SweepFolder, simulation: Any, spent: Mapping[str, Any], device: str = CPU
+) -> None:
+    """Write a checkpoint from which `prepare` restores a run."""
+    about = {"run": spec.id, "device": device, **spent}
+    content = pack(KIND, simulation.state(), about, container=family_of(spec.problem).container)
+    folder.write_checkpoint(spec.id, content)
+    folder.note_running(spec.id, simulation.done)
+
+
+def result_files(
+    spec: RunSpec, run: Any, spent: Mapping[str, Any], made_by: Mapping[str, Any] | None = None
+) -> dict[str, bytes]:
     """Return the files of a run's result.
 
     Args:
-        spec: What the run is.
-        run: What its simulation returned.
-        spent: Seconds as `wall` and `cpu`, and how often it was `resumed`.
-        told: What else is to be known about where it was made.
+        spec: The run.
+        run: The result of its simulation.
+        spent: The value of `Spent.until_now`.
+        made_by: Further entries of the provenance, `device` among them where it was not a CPU.
     """
     family = family_of(spec.problem)
     summary = {key: value for key, value in run.summary().items() if key not in NOT_RESULTS}
@@ -101,7 +144,7 @@ def result_files(spec: RunSpec, run: Any, spent: Mapping[str, Any], **told: Any)
         "episode_seconds": run.seconds,
         "resumed": spent["resumed"],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        **told,
+        **(made_by or {}),
     }
     return {
         "spec.json": (spec.canonical + "\n").encode(),
@@ -111,30 +154,9 @@ def result_files(spec: RunSpec, run: Any, spent: Mapping[str, Any], **told: Any)
     }
 
 
-def checkpoint_of(spec: RunSpec, simulation: Any, spent: Mapping[str, Any]) -> bytes:
-    """Return how far a run came, as `restored` takes it."""
-    about = {"run": spec.id, **{name: spent[name] for name in ("wall", "cpu", "resumed")}}
-    return pack(KIND, simulation.state(), about, container=family_of(spec.problem).container)
-
-
-def restored(spec: RunSpec, kept: bytes) -> tuple[Any, dict[str, Any]] | None:
-    """Return a simulation that goes on from a checkpoint, and what was spent; None where it is of no use."""
-    # One of its own: a checkpoint that does not fit is found out when half of it was taken over.
-    simulation = family_of(spec.problem).simulation(spec)
-    try:
-        about, state = unpack(KIND, kept)
-        if about.get("run") != spec.id:
-            raise InvalidData(f"a checkpoint must be of run {spec.id}, got {about.get('run')!r}.")
-        simulation.restore(state)
-    except InvalidData as problem:
-        log.warning("run %s starts again: %s", spec.id, problem)
-        return None
-    return simulation, about
-
-
 @cache
 def _surroundings(packages: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a result must say about where it came from."""
+    """Return the provenance that all runs of this process share."""
     return {
         "version": chary.__version__,
         **_checkout(),

@@ -18,7 +18,12 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One run, completely: with the same packages the same spec gives the same bytes, however interrupted.
+    """One run, completely.
+
+    With the same packages, the same spec gives the same bytes on CPUs, with every engine and however often
+    it is interrupted. (XLA compiles the deep learner for one kind of CPU: there, on machines of that kind.) A
+    GPU rounds differently. Its results have the same id and name the `device` in their provenance, and
+    `chary.sweeps.sweep` does not add them to a folder with results of a CPU, or the other way round.
 
     Args:
         problem: A problem's name.

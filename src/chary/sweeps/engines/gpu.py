@@ -1,4 +1,4 @@
-"""Runs of the deep learner on a GPU: one process, runs of one kind side by side, kept in the same folder."""
+"""Runs on a GPU: one process, runs of one kind side by side, kept in the same folder."""
 
 from __future__ import annotations
 
@@ -7,43 +7,53 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 from chary.errors import InvalidSetting
-from chary.sweeps.engines.local import Failure, Watcher
+from chary.sweeps.engines import Failure, Pending, Watcher
 from chary.sweeps.folder import SweepFolder
-from chary.sweeps.perform import checkpoint_of, restored, result_files
+from chary.sweeps.perform import Spent, prepare, result_files, save
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import family_of
 
 __all__ = ["DeviceEngine"]
 
-# Seconds between two times that all lanes are saved: each is several megabytes.
+# Seconds between two checkpoints of all lanes: each is several megabytes.
 SAVE_SECONDS = 120.0
 # The most runs side by side.
 LANES = 64
 
 
 class _Lane(NamedTuple):
-    """A run, what plays it, and what was spent on it before."""
+    """A run, its simulation, and the time spent on it."""
 
     spec: RunSpec
     simulation: Any
-    before: dict[str, Any]
+    spent: Spent
 
 
 @final
 class DeviceEngine:
-    """The GPU that JAX sees. Results differ from a CPU's by rounding, and say where they were made.
+    """The GPU that JAX finds.
+
+    Results differ from those of a CPU by rounding, and so do results of batches of different sizes: their
+    provenance names the `device` and the number of `lanes`.
 
     Args:
         lanes: The most runs side by side, >= 1.
-        checkpoint_seconds: How often runs are saved.
+        checkpoint_seconds: Seconds between two checkpoints of a run.
     """
 
     def __init__(self, lanes: int = LANES, *, checkpoint_seconds: float = SAVE_SECONDS) -> None:
         self._lanes = lanes
         self._checkpoint_seconds = checkpoint_seconds
 
+    @property
+    def device(self) -> str:
+        """The name of the GPU."""
+        import jax
+
+        return str(jax.devices()[0].device_kind)
+
     def check(self) -> None:
-        """Raise InvalidSetting if JAX is not installed, or sees no GPU."""
+        """Raise InvalidSetting if JAX is not installed, or finds no GPU."""
         try:
             import jax
         except ImportError as problem:
@@ -52,7 +62,7 @@ class DeviceEngine:
             ) from problem
         if not any(device.platform == "gpu" for device in jax.devices()):
             raise InvalidSetting(
-                "'device' gpu needs a GPU that JAX sees, got none. Install JAX for it, as with "
+                "'device' gpu needs a GPU that JAX finds, got none. Install JAX for it, as with "
                 "pip install 'jax[cuda13]', or use --device cpu."
             )
 
@@ -64,38 +74,26 @@ class DeviceEngine:
         Raises:
             Unwritable: if results cannot be written.
         """
+        pending = Pending(specs, folder, watcher)
         groups: dict[tuple[str, int], list[_Lane]] = {}
         for spec in specs:
-            kept = folder.checkpoint(spec.id)
-            found = None if kept is None else restored(spec, kept)
-            family = family_of(spec.problem)
-            lane = _Lane(spec, family.simulation(spec), {"wall": 0.0, "cpu": 0.0, "resumed": 0})
-            if found is not None:
-                lane = _Lane(spec, found[0], {**found[1], "resumed": found[1]["resumed"] + 1})
-            # Lanes advance together: those that were saved go on with others that came as far.
-            groups.setdefault((family.compiled(spec), lane.simulation.done), []).append(lane)
-        failures = []
+            lane = _Lane(spec, *prepare(spec, folder, self.device))
+            # Lanes advance together: a resumed run joins others that came equally far.
+            key = (family_of(spec.problem).compiled(spec), lane.simulation.done)
+            groups.setdefault(key, []).append(lane)
         for group in groups.values():
             for start in range(0, len(group), self._lanes):
-                failures += self._together(group[start : start + self._lanes], folder, watcher)
-        return failures
+                self._together(group[start : start + self._lanes], folder, watcher, pending)
+        return pending.failures
 
-    def _together(self, lanes: Sequence[_Lane], folder: SweepFolder, watcher: Watcher) -> list[Failure]:
-        make_lanes = family_of(lanes[0].spec.problem).lanes
+    def _together(
+        self, lanes: Sequence[_Lane], folder: SweepFolder, watcher: Watcher, pending: Pending
+    ) -> None:
+        make_lanes, count = family_of(lanes[0].spec.problem).lanes, len(lanes)
         assert make_lanes is not None
-        began, busy = time.perf_counter(), time.process_time()
-
-        def spent(lane: _Lane) -> dict[str, Any]:
-            """Return a run's share of what its batch took."""
-            return {
-                **lane.before,
-                "wall": lane.before["wall"] + (time.perf_counter() - began) / len(lanes),
-                "cpu": lane.before["cpu"] + (time.process_time() - busy) / len(lanes),
-            }
-
         for number, lane in enumerate(lanes):
-            folder.note_running(lane.spec.id, lane.simulation.done)
-            watcher.progress(number, lane.spec.id, lane.simulation.done, lane.spec.episodes)
+            pending.begin(number, lane.spec, lane.simulation.done)
+            lane.spent.start()
         batch = make_lanes([lane.simulation for lane in lanes])
         if batch.done == 0:
             batch.start()
@@ -109,25 +107,15 @@ class DeviceEngine:
                 batch.settle()
                 for number, lane in enumerate(lanes):
                     if number not in batch.failed:
-                        content = checkpoint_of(lane.spec, lane.simulation, spent(lane))
-                        folder.write_checkpoint(lane.spec.id, content)
-                        folder.note_running(lane.spec.id, batch.done)
+                        spent = lane.spent.until_now(runs=count)
+                        save(lane.spec, folder, lane.simulation, spent, self.device)
                 saved = time.perf_counter()
         batch.settle()
-        failures = []
+        made_by = {"device": self.device, "lanes": count}
         for number, lane in enumerate(lanes):
             if number in batch.failed:
-                failures.append(Failure(lane.spec.id, str(batch.failed[number])))
-                folder.note_failed(lane.spec.id, failures[-1].traceback)
-            else:
-                told = {"device": _device(), "lanes": len(lanes)}
-                run = lane.simulation.result()
-                folder.write(lane.spec.id, result_files(lane.spec, run, spent(lane), **told))
-            watcher.finished(number, lane.spec.id, failed=number in batch.failed)
-        return failures
-
-
-def _device() -> str:
-    import jax
-
-    return str(jax.devices()[0].device_kind)
+                pending.failed(number, lane.spec, str(batch.failed[number]), 1)
+                continue
+            spent = lane.spent.until_now(runs=count)
+            folder.write(lane.spec.id, result_files(lane.spec, lane.simulation.result(), spent, made_by))
+            pending.finished(number, lane.spec)

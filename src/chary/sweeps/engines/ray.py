@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: they come back as bytes and are kept in the same folder."""
+"""Runs on a Ray cluster: their results come back as bytes and are kept in the same folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, final
 
 from chary.errors import InvalidSetting, Unwritable
-from chary.sweeps.engines.local import MOST_LOSSES, MOST_TRIES, Failure, Watcher, one_core
+from chary.sweeps.engines import MOST_LOSSES, MOST_TRIES, Failure, Pending, Watcher, one_core
+from chary.sweeps.family import CPU
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import CHECKPOINT_SECONDS, perform
 from chary.sweeps.run_spec import RunSpec
@@ -23,13 +24,15 @@ ANSWER_SECONDS = 5.0
 
 @final
 class RayEngine:
-    """A Ray cluster: one of this machine's own by default, or a running one.
+    """A Ray cluster: a new one on this machine by default, or a running one.
 
     Args:
         workers: The most runs at once; by default as many as the cluster has cores.
         address: `HOST:PORT` of a running cluster, or `auto` for the one this machine belongs to.
-        checkpoint_seconds: How often a run is saved, where the sweep's folder can be seen.
+        checkpoint_seconds: Seconds between two checkpoints of a run that can reach the sweep's folder.
     """
+
+    device = CPU
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class RayEngine:
 
     def check(self) -> None:
         """Join the cluster, or start one; raise InvalidSetting if there is no Ray, or no cluster answers."""
-        # Ray's own complaints about a cluster that refuses fill a screen.
+        # Ray's messages about a cluster that refuses fill a screen.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         try:
             import ray
@@ -81,44 +84,37 @@ class RayEngine:
 
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cores = max(1, int(resources.get("CPU", 1)))
-        # Lost workers are replaced by Ray itself; what a run raises is ours to try again.
+        # Ray replaces lost workers; runs that raise are tried again here.
         remote = ray.remote(num_cpus=1, max_retries=MOST_LOSSES)(_play)
         room = min(self._workers or cores, cores)
-        pending, tries = list(reversed(specs)), dict.fromkeys((spec.id for spec in specs), 0)
+        pending = Pending(specs, folder, watcher)
         running: dict[Any, tuple[int, RunSpec]] = {}
-        failures: list[Failure] = []
-        while pending or running:
-            while pending and len(running) < room:
-                spec = pending.pop()
+        while pending.specs or running:
+            while pending.specs and len(running) < room:
+                spec = pending.specs[0]
                 number = min(set(range(room)) - {number for number, _ in running.values()})
-                folder.note_running(spec.id, 0)
+                pending.begin(number, spec)
                 where = str(folder.path.absolute())
                 order = remote.remote(spec.canonical, where, self._checkpoint_seconds)
                 running[order] = (number, spec)
-                watcher.progress(number, spec.id, 0, spec.episodes)
             finished, _ = ray.wait(list(running), num_returns=1)
             number, spec = running.pop(finished[0])
             try:
                 files = ray.get(finished[0])
             except RayError as problem:
+                raised = isinstance(problem, RayTaskError)
                 if isinstance(problem, RayTaskError) and isinstance(problem.cause, Unwritable):
                     raise Unwritable(str(problem.cause)) from problem
-                tries[spec.id] += 1
-                if isinstance(problem, RayTaskError) and tries[spec.id] < MOST_TRIES:
-                    pending.append(spec)
-                    continue
-                folder.note_failed(spec.id, str(problem))
-                failures.append(Failure(spec.id, str(problem)))
-                watcher.finished(number, spec.id, failed=True)
+                pending.failed(number, spec, str(problem), MOST_TRIES if raised else 1)
             else:
                 folder.write(spec.id, files)
-                watcher.finished(number, spec.id, failed=False)
+                pending.finished(number, spec)
         ray.shutdown()
-        return failures
+        return pending.failures
 
 
 def _play(spec: str, path: str, seconds: float) -> dict[str, bytes]:
-    """Play a run wherever Ray put it; checkpoints are kept where the sweep's folder can be seen."""
+    """Play a run on a machine of the cluster; checkpoints are kept if it sees the sweep's folder."""
     folder = SweepFolder(Path(path))
     return perform(RunSpec.from_json(spec), folder if folder.exists() else None, checkpoint_seconds=seconds)
 
