@@ -320,9 +320,11 @@ def leave_unfinished(folder: Path) -> None:
     while simulation.done < 100:
         simulation.advance()
     assert simulation.done < spec.episodes, simulation.done
-    kept.write_checkpoint(
-        spec.id, perform.checkpoint_of(spec, simulation, {"wall": 1.0, "cpu": 1.0, "resumed": 0})
-    )
+    spent = {"wall": 1.0, "cpu": 1.0, "resumed": 0}
+    if sweeps == "sweeps":
+        perform.save(spec, kept, simulation, spent)
+    else:
+        kept.write_checkpoint(spec.id, perform.checkpoint_of(spec, simulation, spent))
 
 
 def chary_command(*arguments: object, cwd: str) -> str:
