@@ -221,13 +221,13 @@ def main() -> None:
         for agent, rate in agents.items():
             own, clock = rate["steps_a_processor_second"], rate["steps_a_second"]
             print(
-                f"{problem:6} {agent:6} {own['median']:7.0f} steps a processor second "
+                f"{problem:6} {agent:6} {own['median']:7.0f} steps per second of processor time "
                 f"({own['min']:.0f} to {own['max']:.0f}), {clock['median']:.0f} per second of wall time, "
                 f"compiled in {rate['compile_seconds']:.1f} s"
             )
     if "sb3" in result:
         theirs = result["sb3"]["sb3_steps_a_processor_second"]
-        print(f"hiv    sb3    {theirs['median']:7.0f} steps a processor second")
+        print(f"hiv    sb3    {theirs['median']:7.0f} steps per second of processor time")
         for agent, ratio in result["sb3"]["ratio"].items():
             print(f"{agent} / sb3: {ratio['median']:.1f} ({ratio['min']:.1f} to {ratio['max']:.1f})")
     if "scaling" in result:
