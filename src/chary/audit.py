@@ -1,7 +1,7 @@
 """The judge: regret, true deficit and violations of an episode, from the true MDP.
 
-Only this module and what it calls may hold P and R and speak of a violation. It is the slow and clear
-NumPy twin of the compiled audit, which must agree with it.
+Only judging modules may have P and R and decide about violations. This one is the slow and clear NumPy
+twin of the compiled audit, `simulation/_judge.py`, which must agree with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 VIOLATION_TOLERANCE = 1e-12
-# Rows of P sum to 1 within 1e-9 only, so a value may exceed a sharp cap by as much a step.
+# Rows of P sum to 1 within 1e-9 only, so a value may exceed a sharp cap by as much per step.
 VALUE_CAP_TOLERANCE = 1e-9
 
 
@@ -48,10 +48,10 @@ class Solution(NamedTuple):
 
 
 class EpisodeAudit(NamedTuple):
-    """What one episode cost, in scaled units (docs/algorithm.md section 7).
+    """The judgement of one episode, in scaled units (docs/algorithm.md section 7).
 
     `regret` is unbiased for V*_0 - V^pi_0, `true_deficit` is z* of eq. (1) at the end of the episode
-    (it never falls, so also its largest value), `signed_deficit` is unbiased for the left side of
+    (it never decreases, so also its largest value), `signed_deficit` is unbiased for the left side of
     eq. (2), and `largest_gap` is the largest single max(V - Q, 0) that was played.
     """
 
@@ -116,7 +116,7 @@ class Truth:
         return Solution(_kept(policy), _kept(value), _kept(q))
 
     def evaluate(self, policy: ArrayLike) -> Evaluation:
-        """Return the exact values of `policy`, actions of shape (H, S), or (S,) for every step alike.
+        """Return the exact values of `policy`, actions of shape (H, S), or (S,) for all steps.
 
         V_t(s) is copied from Q_t(s, policy_t(s)), so the gap of the policy's own action is exactly 0.
 
@@ -142,7 +142,7 @@ class Truth:
         actions = np.asarray(policy)
         if actions.shape not in ((H, S), (S,)) or not np.issubdtype(actions.dtype, np.integer):
             raise InvalidSetting(
-                f"'policy' must hold whole numbers of shape ({H}, {S}) or ({S},), "
+                f"'policy' must contain whole numbers of shape ({H}, {S}) or ({S},), "
                 f"got {actions.dtype} of shape {actions.shape}."
             )
         actions = np.where(setting.terminal, 0, np.broadcast_to(actions, (H, S)))
@@ -167,7 +167,7 @@ class Truth:
 
 
 def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline: ArrayLike) -> EpisodeAudit:
-    """Judge one episode against the truth.
+    """Judge one episode by the true MDP.
 
     `states` has shape (T + 1,) and `actions` (T,), T <= H; `baseline` is the policy pi_bar of this
     episode, (H, S). With V and Q of the baseline and V*, Q* of the optimum,
@@ -176,7 +176,7 @@ def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline:
         true deficit   = sum_t max(V_t(s_t) - Q_t(s_t, a_t), 0),    eq. (1),
         signed deficit = sum_t gamma^t (V_t(s_t) - Q_t(s_t, a_t)),  eq. (2),
 
-    added in ascending t. A step of the baseline's own adds exactly 0 to both deficits.
+    added in ascending t. The baseline's own action adds exactly 0 to both deficits.
 
     Raises:
         InvalidData: if states and actions do not make an episode of this MDP.
@@ -208,7 +208,7 @@ def violates(true_deficit: float, eta: float) -> bool: ...
 @overload
 def violates(true_deficit: Floats, eta: float) -> NDArray[np.bool_]: ...
 def violates(true_deficit: float | Floats, eta: float) -> bool | NDArray[np.bool_]:
-    """Say whether an episode, or each of many, broke its budget: z* > eta + 1e-12, both in the same units.
+    """Return whether an episode, or each of many, broke its budget: z* > eta + 1e-12, both in the same units.
 
     Example:
         >>> violates(0.3, 0.1 + 0.2), violates(0.31, 0.3)
@@ -218,7 +218,7 @@ def violates(true_deficit: float | Floats, eta: float) -> bool | NDArray[np.bool
 
 
 def check_value_cap(largest: float, cap: float) -> None:
-    """Raise InvalidMDP if the optimal value exceeds the declared cap: bounds clipped there would be none."""
+    """Raise InvalidMDP if the optimal value exceeds the declared cap: clipped values would not be bounds."""
     if largest > cap + VALUE_CAP_TOLERANCE:
         raise InvalidMDP(
             f"'value_cap' must bound the optimal value, which reaches {largest:.12g}, got {cap:.12g}. "
@@ -247,7 +247,7 @@ def _episode(truth: Truth, states: ArrayLike, actions: ArrayLike) -> tuple[list[
     for name, array, size in (("states", visited, setting.n_states), ("actions", played, setting.n_actions)):
         # An empty list of actions is an array of floats to NumPy.
         if len(array) and not np.issubdtype(array.dtype, np.integer):
-            raise InvalidData(f"{name!r} must hold whole numbers, got {array.dtype}.")
+            raise InvalidData(f"{name!r} must contain whole numbers, got {array.dtype}.")
         outside = array[(array < 0) | (array >= size)]
         if len(outside):
             raise InvalidData(f"{name!r} must lie in 0..{size - 1}, got {int(outside[0])}.")

@@ -1,4 +1,4 @@
-"""Seeds by name: every stream of a run comes from its one seed, and no two streams meet."""
+"""Seeds by name: every stream of a run comes from its one seed, and no two streams overlap."""
 
 from __future__ import annotations
 

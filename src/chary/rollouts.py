@@ -1,4 +1,4 @@
-"""The step-by-step drivers: any agent on Gymnasium environments with discrete spaces, one or many at once."""
+"""Step-by-step drivers: an agent on Gymnasium environments with discrete spaces, one or many at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Episode", "rollout", "rollout_many"]
 
 
 class Episode(NamedTuple):
-    """One episode as it was played: transitions and the decisions behind them, in order."""
+    """One played episode: transitions and their decisions, in order."""
 
     number: int
     transitions: tuple[Transition, ...]
@@ -39,15 +39,15 @@ def rollout(
 ) -> Iterator[Episode]:
     """Play `episodes` episodes and yield each once it is finished.
 
-    Where the environment's `info` holds an `action_mask`, the agent's actions are held against it.
+    If the environment's `info` contains an `action_mask`, the agent's actions are checked against it.
 
     Args:
         env: An environment with Discrete observations and actions that start at 0.
         agent: Any agent with the step API.
-        episodes: How many episodes to play.
+        episodes: The number of episodes to play.
         first: The number of the first one.
-        seed: Given to the first `reset`; None leaves the environment's generator alone.
-        horizon: Steps after which an episode is cut; None leaves that to the environment.
+        seed: Passed to the first `reset`; None keeps the environment's generator.
+        horizon: Steps after which an episode is cut off; None leaves this to the environment.
         before_finish: Called with each episode while it is still open.
 
     Raises:
@@ -66,7 +66,7 @@ def rollout(
         )
     if not isinstance(agent, Agent):
         raise InvalidSetting(
-            f"'agent' must have the calls begin, act, observe and finish, got {type(agent).__name__}."
+            f"'agent' must have the methods begin, act, observe and finish, got {type(agent).__name__}."
         )
     if before_finish is not None and not callable(before_finish):
         raise InvalidSetting(f"'before_finish' must be a function of an episode, got {before_finish!r}.")
@@ -124,22 +124,22 @@ def rollout_many(
 ) -> Iterator[Episode]:
     """Play `episodes` episodes in a vector environment, as many at once as it has lanes.
 
-    Exactly `episodes` episodes begin, numbered in the order in which they do, and each is yielded once it is
-    finished. Lanes that have none left are still stepped, as a vector environment wants it, by the lowest
-    action that is offered; the agent neither decides nor hears of that. Every autoreset mode will do. An
-    iterator that is closed early abandons the episodes that are open.
+    Exactly `episodes` episodes begin, numbered in the order in which they begin, and each is yielded once it
+    is finished. Lanes without an episode are still stepped, as a vector environment requires, with the lowest
+    allowed action; the agent does not take part in that. Every autoreset mode works. An iterator that is
+    closed early abandons the open episodes.
 
     Args:
         envs: A vector environment with Discrete observations and actions from 0, whose episodes end within
             the agent's horizon.
-        agent: A TabularAgent, or another with `act_many`.
-        episodes: How many episodes to play.
+        agent: A TabularAgent, or another agent with `act_many`.
+        episodes: The number of episodes to play.
         first: The number of the first one.
-        seed: Given to the first `reset`; None leaves the environments' generators alone.
+        seed: Passed to the first `reset`; None keeps the environments' generators.
 
     Raises:
         InvalidSetting: if a space is not Discrete from 0, or a number is out of range; from the iterator, if
-            an episode goes on beyond the agent's horizon.
+            an episode continues beyond the agent's horizon.
         InvalidAction: from the iterator, if the agent plays an action outside a mask.
     """
     from chary.wrappers.guard import Guard, horizon_of
@@ -150,7 +150,7 @@ def rollout_many(
     _check_counts(episodes, first)
     lanes = Lanes(envs)
     if not isinstance(agent, Guard):
-        raise InvalidSetting(f"'agent' must have the calls of a Guard, got {type(agent).__name__}.")
+        raise InvalidSetting(f"'agent' must have the methods of a Guard, got {type(agent).__name__}.")
     discrete_size("observation_space", envs.single_observation_space)
     numbers = range(first, first + episodes)
     return _rollout_many(lanes, agent, numbers, seed, horizon_of(agent, None), str(envs))
@@ -173,7 +173,7 @@ def _rollout_many(
     under_way: dict[int, _Lane] = {}
 
     def begin(begun: list[int]) -> None:
-        # In this order zip takes no number for a lane that is not there.
+        # With the lanes first, zip takes no number from `left` for a lane that does not exist.
         for i, number in zip(begun, left, strict=False):
             agent.begin(number, lanes.state[i])
             under_way[i] = _Lane(number, [], [])

@@ -1,4 +1,4 @@
-"""Contract checkers for users' own parts: each raises on the first broken promise, with the way out."""
+"""Contract checks for users' own parts: each raises at the first broken promise, with the way out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 @runtime_checkable
 class Asked(Protocol):
-    """What has the three methods of a Plan, for states of any type."""
+    """An object with the three methods of a Plan, for states of any type."""
 
     explore: Callable[..., int]
     baseline: Callable[..., int]
@@ -40,13 +40,13 @@ def check_plan(
     allowed: Callable[[S], Collection[int]] | None = None,
     free_baseline: bool = True,
 ) -> None:
-    """Check that `plan` keeps what the shield relies on, at every step and each of `states`.
+    """Check that `plan` keeps the promises that the shield relies on, at every step and each of `states`.
 
     Actions are whole numbers >= 0 (and among `allowed(s)` where that is given, for the explorers of all
     `chains`). The charge of the baseline's own action is exactly 0, since V - Q(s, pi_bar(s)) = 0 (unless
-    `free_baseline` is False, for plans that charge as eq. (4) does), and every other charge asked for is
-    finite and >= 0: those of the explorers' actions, and of all allowed ones. Asked again, in the opposite
-    order, the plan answers the same to the bit.
+    `free_baseline` is False, for plans that charge as eq. (4) does), and every other charge is
+    finite and >= 0: those of the explorers' actions, and of all allowed ones. Called again, in the opposite
+    order, the plan returns the same to the bit.
 
     Example:
         >>> class Fixed:
@@ -58,7 +58,7 @@ def check_plan(
     Raises:
         InvalidAction: if an action is not a whole number >= 0, or is not allowed.
         InvalidBudget: if a charge is negative or not finite, or the baseline's is not 0.
-        InvalidData: if an answer changes when the plan is asked again.
+        InvalidData: if a result changes when the plan is called again.
     """
     horizon = check_integer("horizon", horizon, minimum=1)
     if not isinstance(plan, Asked):
@@ -86,14 +86,15 @@ def check_plan(
 
 
 def check_critic(critic: Critic, observations: ArrayLike, n_actions: int) -> None:
-    """Check that `critic` keeps what shielding with critics relies on, at each of `observations`.
+    """Check that `critic` keeps the promises that `CriticShield` relies on, at each of `observations`.
 
-    Its values are finite and of shape (B, A). Asked again it answers the same to the bit, and one observation
-    alone is valued as it is in a batch, up to 1e-5 of its size (or of 1). It leaves the observations alone.
+    Its values are finite and of shape (B, A). A second call returns the same to the bit, and one observation
+    alone has the same values as in a batch, up to 1e-5 of their size (or of 1). It does not write to the
+    observations.
 
     Args:
         critic: The critic to check.
-        observations: (B, ...) observations, as many and as different as you like.
+        observations: (B, ...) observations, any number of them.
         n_actions: The number A of actions.
 
     Example:
@@ -101,7 +102,7 @@ def check_critic(critic: Critic, observations: ArrayLike, n_actions: int) -> Non
         >>> check_critic(FunctionCritic(lambda x: x * [1.0, 2.0], n_actions=2), [[0.5], [3.0]], n_actions=2)
 
     Raises:
-        InvalidSetting: if it is no critic.
+        InvalidSetting: if it is not a critic.
         InvalidData: naming the critic and the promise that it breaks.
     """
     seen = as_observations("observations", observations)
@@ -112,7 +113,7 @@ def check_critic(critic: Critic, observations: ArrayLike, n_actions: int) -> Non
         raise InvalidData(f"'q_values' of {name} must not write to the observations. Copy them first.")
     if not np.array_equal(checked_q_values(critic, given, n_actions), first):
         raise InvalidData(
-            f"'q_values' of {name} must be the same when asked again, got others. Switch off dropout and "
+            f"'q_values' of {name} must be the same at a second call, got others. Switch off dropout and "
             "noise, and do not train it meanwhile."
         )
     for row, observation in enumerate(seen):
@@ -134,7 +135,7 @@ def _answers(
     allowed: Callable[[S], Collection[int]] | None,
     free_baseline: bool,
 ) -> dict[str, float]:
-    """Return the plan's checked answers at (t, s), each under the question that it answers."""
+    """Return the plan's checked results at (t, s), each under the name of its call."""
     options = None if allowed is None else allowed(s)
     baseline = _action("baseline", plan.baseline(t, s), t, s, options)
     explored = {chain: _action("explore", plan.explore(chain, t, s), t, s, options) for chain in chains}

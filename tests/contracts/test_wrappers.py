@@ -865,7 +865,7 @@ def test_numbers_out_of_range_are_refused_before_anything_is_played() -> None:
         rollout(envs, agent, episodes=1)  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match=r"'envs' must be a gymnasium.vector.VectorEnv, got "):
         rollout_many(env, agent, episodes=1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSetting, match=r"'agent' must have the calls of a Guard, got str\."):
+    with pytest.raises(InvalidSetting, match=r"'agent' must have the methods of a Guard, got str\."):
         rollout_many(envs, "agent", episodes=1)  # type: ignore[arg-type]
     assert list(rollout_many(envs, agent, episodes=0)) == []
     assert agent.episodes_begun == 0

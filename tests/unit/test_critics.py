@@ -147,7 +147,7 @@ def test_check_critic_accepts_a_table() -> None:
 def test_check_critic_finds_noise() -> None:
     dice = np.random.default_rng(0)
     noisy = FunctionCritic(lambda x: dice.random((len(x), 2)), n_actions=2)
-    with pytest.raises(InvalidData, match="must be the same when asked again"):
+    with pytest.raises(InvalidData, match="must be the same at a second call"):
         check_critic(noisy, [[0.0]], 2)
 
 

@@ -1,4 +1,4 @@
-"""What `chary run PROBLEM` does where an option is left out: one TOML file a problem."""
+"""Defaults of `chary run PROBLEM`: one TOML file per problem."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Preset:
             check_real(f"scale.{family}", factor, low=0.0, open_low=True, open_high=True)
 
     def bonus_scale(self, bonus: str) -> float:
-        """Return the calibrated factor of a family of bounds, 1 where there is none."""
+        """Return the calibrated factor of a family of bounds, or 1 if it has none."""
         return self.scale.get(bonus, 1.0)
 
     def of_agent(self, bonus: str | None = None) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def parse(text: str) -> Preset:
 
     Raises:
         UnknownName: if it has a key that presets do not have.
-        InvalidSetting: if it is no TOML, or lacks a key or has one out of range.
+        InvalidSetting: if it is not TOML, lacks a key, or has a value out of range.
 
     Example:
         >>> parse('episodes = 5\nwarmup = 1\neta = 0.2\nbonus = "kl"\nreward = "known"').episodes
@@ -108,7 +108,7 @@ def parse(text: str) -> Preset:
             raise UnknownName(f"a preset's keys must be among {', '.join(known)}, got {key!r}.")
     missing = [key for key in ("episodes", "warmup", "eta", "bonus", "reward") if key not in table]
     if missing:
-        raise InvalidSetting(f"{missing[0]!r} must be given in a preset, got none.")
+        raise InvalidSetting(f"{missing[0]!r} is missing in the preset. Add this key.")
     scale = table.pop("scale", {})
     if not isinstance(scale, dict):
         raise InvalidSetting(f"'scale' must be a table of factors, got {scale!r}.")
