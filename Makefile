@@ -19,10 +19,10 @@ test: lint types suite
 
 # The tests without lint, types and the wheel.
 suite: $(STAMP) kernels
-	$(BIN)/python -m pytest -n auto --doctest-modules src tests -m 'not slow' --quiet
+	$(BIN)/python -m pytest -n auto --dist loadgroup --doctest-modules src tests -m 'not slow' --quiet
 
 test-full: $(STAMP) lint types kernels
-	CHARY_TESTS=full $(BIN)/python -m pytest -n auto --doctest-modules src tests
+	CHARY_TESTS=full $(BIN)/python -m pytest -n auto --dist loadgroup --doctest-modules src tests
 	$(MAKE) wheel-test
 	cd build && PYTHONPATH=$(CURDIR)/$(SITE) $(CURDIR)/$(SITE)/bin/chary run riverswim --episodes 5 --json
 

@@ -1,13 +1,20 @@
-"""The search effort of the tests: CHARY_TESTS=full takes the long profile and the slow tests too."""
+"""Settings of all tests: how hard they search, what they compile, and which of them share a worker.
+
+CHARY_TESTS=full takes the long profile and the slow tests too.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib import metadata, util
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 
+ROOT = Path(__file__).parents[1]
 FULL = os.environ.get("CHARY_TESTS") == "full"
 
 # Most of the time of the deep tests is spent in XLA's optimisers, on programs that run for milliseconds. The
@@ -23,11 +30,26 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("full" if FULL else "ci")
 
+# What XLA compiles is kept on disk, as numba's kernels are: workers, the processes that tests start and the
+# next tests share it. Set before JAX is imported; by processor, for machine code runs on no other.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "build" / "jax" / get_host_cpu_name()))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+@cache
+def group_of(path: Path) -> str:
+    """Return which files run in one worker, for `--dist loadgroup`: those that use JAX, or a file by itself.
+
+    Fixtures and compiled functions are then made once, and not once per worker.
+    """
+    text = path.read_text(encoding="utf-8")
+    return "jax" if "jax" in text or "chary.deep" in text else str(path)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave tests marked slow to `make test-full`."""
-    if FULL:
-        return
+    """Put tests into groups, and leave those marked slow to `make test-full`."""
     for item in items:
-        if item.get_closest_marker("slow"):
+        item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
+        if not FULL and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: set CHARY_TESTS=full"))
