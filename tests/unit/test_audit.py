@@ -193,7 +193,7 @@ def test_a_value_cap_below_the_optimum_is_refused() -> None:
         ([0, 1, 0, 1], [GO, BACK, GO], InvalidData, "T <= 2"),
         ([0, 2, 0], [GO, BACK], InvalidData, "'states' must lie in 0..1, got 2"),
         ([0, 1, 0], [GO, 7], InvalidData, "'actions' must lie in 0..1, got 7"),
-        ([0.0, 1.0], [GO], InvalidData, "'states' must hold whole numbers"),
+        ([0.0, 1.0], [GO], InvalidData, "'states' must contain whole numbers"),
     ],
 )
 def test_what_is_no_episode_is_refused(

@@ -108,7 +108,7 @@ def parse(text: str) -> Preset:
             raise UnknownName(f"a preset's keys must be among {', '.join(known)}, got {key!r}.")
     missing = [key for key in ("episodes", "warmup", "eta", "bonus", "reward") if key not in table]
     if missing:
-        raise InvalidSetting(f"{missing[0]!r} is missing in the preset. Add this key.")
+        raise InvalidSetting(f"{missing[0]!r} must be given in a preset. Add this key.")
     scale = table.pop("scale", {})
     if not isinstance(scale, dict):
         raise InvalidSetting(f"'scale' must be a table of factors, got {scale!r}.")
