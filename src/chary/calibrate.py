@@ -1,6 +1,6 @@
-"""Calibration, docs/algorithm.md section 6: the smallest bonus scale at which ledgers did not lie.
+"""Calibration, docs/algorithm.md section 6: the smallest bonus scale whose charges cover the true deficit.
 
-On sibling MDPs, never on the problem that is evaluated afterwards, and never looking at regret.
+It uses sibling MDPs, never the problem that is evaluated afterwards, and never regret.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["CALIBRATED_FAMILIES", "Calibration", "Trial", "calibrate"]
 
 CALIBRATED_FAMILIES = ("hoeffding", "bernstein")
 
-# A ledger is said to lie only beyond rounding.
+# A ledger falls short of the true deficit only by more than rounding.
 DEFICIT_TOLERANCE = 1e-12
 
-# Scales tried are 1, 1/4, 1/16, ... and, where 1 fails, 4, 16, ...; beyond these the bonus is nothing or all.
+# Scales tried are 1, 1/4, 1/16, ... or, if 1 fails, 4, 16, ... up to these limits.
 SMALLEST_SCALE = 4.0**-12
 LARGEST_SCALE = 4.0**4
 
 
 class Trial(NamedTuple):
-    """What a scale did: runs in which some episode's ledger was below z*, and what lay behind it.
+    """The result of a scale: the number of runs in which some episode's ledger was below z*, and causes.
 
     `value_failures` and `bonus_failures` are runs in which some bound failed at an explored step;
-    `exploring` is the share of runs that left the baseline at all.
+    `exploring` is the share of runs that left the baseline.
     """
 
     scale: float
@@ -75,12 +75,12 @@ class Calibration:
         return {**asdict(self), "trials": [trial._asdict() for trial in self.trials]}
 
     def describe(self) -> str:
-        """Say in words what was found."""
+        """Return the result in words."""
         trial = self.chosen
         interval = clopper_pearson(trial.failures, trial.runs)
         return (
-            f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: there the booked "
-            f"deficit fell short of the true one in {trial.failures} of {trial.runs} runs (95 % interval "
+            f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: the booked "
+            f"deficit was below the true one in {trial.failures} of {trial.runs} runs (95 % interval "
             f"{interval.low:.3f} to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in "
             f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} left "
             "the baseline."
@@ -106,10 +106,10 @@ def calibrate(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Calibration:
-    """Return the smallest scale at which ledgers did not lie: booked deficit >= z* in every episode.
+    """Return the smallest scale whose charges cover the true deficit: booked deficit >= z* in every episode.
 
-    It must hold in at least 1 - delta of the runs. Each plays chary on a sibling of the problem, another one
-    each time. Scales go down in quarters until one fails, then the edge is found to a factor `precision`.
+    They must do so in at least 1 - delta of the runs. Each run plays chary on another sibling of the problem.
+    Scales go down in quarters until one fails, then the limit is found to a factor `precision`.
 
     Args:
         problem: Name of a problem with siblings.
@@ -181,9 +181,9 @@ def calibrate(
             done += 1
             if progress is not None:
                 progress(done, max(foreseen, done))
-        lied, value, bonus_failed, explored = (sum(column) for column in zip(*outcomes, strict=True))
-        trials[scale] = Trial(scale, runs, lied, value, bonus_failed, explored / runs)
-        return bool(lied <= delta * runs)
+        short, value, bonus_failed, explored = (sum(column) for column in zip(*outcomes, strict=True))
+        trials[scale] = Trial(scale, runs, short, value, bonus_failed, explored / runs)
+        return bool(short <= delta * runs)
 
     with worker_pool(count) as pool:
         high = 1.0
@@ -228,21 +228,21 @@ def calibrate(
 
 
 def _play(work: str) -> tuple[bool, bool, bool, bool]:
-    """Play one sibling; say if a ledger lied, a value bound failed, a bonus failed, and if it explored."""
+    """Play one sibling; return whether a ledger, a value bound or a bonus failed, and whether it explored."""
     from chary.agents import CharyUCBVI
     from chary.envs import sibling
     from chary.randomness import seed_for
     from chary.simulation import simulate
 
-    told = json.loads(work)
-    mdp = sibling(told["problem"], seed_for(told["seed"], f"sibling {told['run']}"), **told["options"])
+    given = json.loads(work)
+    mdp = sibling(given["problem"], seed_for(given["seed"], f"sibling {given['run']}"), **given["options"])
     run = simulate(
         mdp,
-        CharyUCBVI(**told["agent"]),
-        episodes=told["episodes"],
-        warmup=told["warmup"],
-        seed=seed_for(told["seed"], f"calibration run {told['run']}"),
+        CharyUCBVI(**given["agent"]),
+        episodes=given["episodes"],
+        warmup=given["warmup"],
+        seed=seed_for(given["seed"], f"calibration run {given['run']}"),
     )
-    lied = (run.deficit < run.true_deficit - DEFICIT_TOLERANCE).any()
+    short = (run.deficit < run.true_deficit - DEFICIT_TOLERANCE).any()
     left = run.deviating_steps.sum() > 0
-    return bool(lied), bool(run.value_failed.any()), bool(run.bonus_failed.any()), bool(left)
+    return bool(short), bool(run.value_failed.any()), bool(run.bonus_failed.any()), bool(left)

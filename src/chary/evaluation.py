@@ -1,4 +1,4 @@
-"""What a policy is worth, from logged decisions alone: an estimate, an interval, and how sure it is."""
+"""The value of a policy from logged decisions alone: an estimate, an interval, and its standing."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
 
 METHODS = ("model", "returns")
 
-# Rewards are sums of floats: what agents forgive in one, see chary.data.logs, times the steps.
+# The tolerance of one reward, see REWARD_TOLERANCE, applies at every step.
 RETURN_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The value of a policy at the start of an episode, in the user's own units.
+    """The value of a policy at the start of an episode, in the user's units.
 
-    `lower` and `upper` hold together with probability 1 - `delta`, as far as `standing` goes; `note` says
+    `lower` and `upper` hold together with probability 1 - `delta`, as sure as `standing` is; `note` names
     what they rely on.
     """
 
@@ -48,7 +48,7 @@ class Evaluation:
     note: str
 
     def describe(self) -> str:
-        """Return the evaluation as one sentence, and what it relies on."""
+        """Return the evaluation in one sentence, and what it relies on."""
         return (
             f"worth {self.estimate:.4g}, from {self.lower:.4g} to {self.upper:.4g} with probability "
             f"{1 - self.delta:g} ({self.standing}, by {self.method} of {self.episodes} episodes). {self.note}"
@@ -60,7 +60,7 @@ class Evaluation:
 
 
 class _Value(NamedTuple):
-    """An estimate and its interval in scaled units, with what is to be said of them."""
+    """An estimate and its interval in scaled units, with their standing and a note."""
 
     estimate: float
     lower: float
@@ -79,30 +79,29 @@ def evaluate_policy(
     delta: float | None = None,
     return_range: tuple[float, float] | None = None,
 ) -> Evaluation:
-    """Return what a policy is worth at the start of an episode, by a log of decisions.
+    """Return the value of a policy at the start of an episode, from a log of decisions.
 
-    - `model`: counts of the log, whoever made it, and the bounds of a family: the lower and the upper value
-      of the policy, averaged over the start states as they were logged. The estimate takes the counts at
-      their word; from where the log does not show what the policy does, it and the lower bound count the
-      lowest reward.
-    - `returns`: the mean return of the logged episodes, for a log that this very policy made: every action
-      must be the policy's, and every episode whole. The interval is the empirical Bernstein one of Maurer
-      and Pontil (2009, Theorem 4) on both sides; episodes must be independent, and start as those to come.
+    - `model`: the counts of any log and the bounds of a family give the lower and the upper value of the
+      policy, averaged over the logged start states. The estimate treats the counts as exact; where the log
+      does not contain the policy's action, it and the lower bound count the lowest reward.
+    - `returns`: the mean return of the logged episodes, for a log of this policy: every action must be the
+      policy's, and every episode complete. The interval is the empirical Bernstein one of Maurer and Pontil
+      (2009, Theorem 4) on both sides; episodes must be independent, and start like those to come.
 
     Args:
         log: The logged decisions.
         policy: Anything that `chary.policies.as_policy_table` takes.
-        setting: The problem; the log is held against it.
-        bounds: The family, for `model`; `kl` by default. Families that need a number of episodes are told
-            that of the log.
+        setting: The problem; the log is compared with it.
+        bounds: The family, for `model`; `kl` by default. Families that need a number of episodes get that of
+            the log.
         method: `model` or `returns`.
-        delta: The probability with which the interval may miss, the bounds' own by default.
+        delta: The probability with which the interval may miss the value; that of the bounds by default.
         return_range: For `returns`: the lowest and the highest return of an episode in the user's units,
-            where they are known to lie closer than H times the range of rewards.
+            if they are closer than H times the range of rewards.
 
     Raises:
         InvalidData: naming the row, if the log contradicts the setting or, for `returns`, the policy.
-        CharyError: if an option makes no sense.
+        CharyError: if an option is invalid.
 
     Example:
         >>> coin = Setting.declare(n_states=1, n_actions=1, horizon=1)
@@ -151,14 +150,14 @@ def evaluate_policy(
 
 
 def start_weights(log: Log, setting: Setting) -> Floats:
-    """Return how often episodes of the log start in each state, (S,), summing to 1.
+    """Return the share of episodes of the log that start in each state, (S,), summing to 1.
 
     Args:
         log: The logged decisions.
         setting: The problem.
 
     Raises:
-        InvalidData: if a state is none of the setting's.
+        InvalidData: if the setting does not have a state of the log.
     """
     check_log(log)
     log.check_shape(setting)
@@ -175,7 +174,7 @@ def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value
     knowledge.radii.terminal[log.next_state[log.terminated]] = True
     start = start_weights(log, setting)
     lower, upper = (float(start @ policy_values(knowledge, table, sign)[0]) for sign in (LOWER, UPPER))
-    # The counts as if they were the truth, but within the value bounds as the others are.
+    # The counts as if they were exact, within the same value bounds as the others.
     vmax = np.array(setting.value_bounds)
     plain = exact_radii(setting)._replace(vmax=vmax, terminal=knowledge.radii.terminal)
     estimate = float(start @ policy_values(Knowledge(knowledge.rows, plain), table, LOWER)[0])
@@ -183,14 +182,14 @@ def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value
     note = "Holds for the start states as they were logged."
     if unseen:
         note += (
-            f" The log does not show what the policy does in {unseen} of the states it would reach: from "
-            f"there on the estimate and the lower bound count {setting.scale.low:g} a step."
+            f" The log does not contain the policy's action in {unseen} of the states it would reach: from "
+            f"there on the estimate and the lower bound count {setting.scale.low:g} per step."
         )
     return _Value(estimate, lower, upper, bounds.standing, note)
 
 
 def _unseen_states(knowledge: Knowledge, table: Ints, start: Floats) -> int:
-    """Return in how many states, reached by the counts, the policy plays what was never logged there."""
+    """Return the number of states, reached by the counts, in which the policy's action was never logged."""
     rows, terminal = knowledge.rows, knowledge.radii.terminal
     here, unseen = start > 0, np.zeros(len(start), dtype=bool)
     for actions in table:
@@ -210,7 +209,7 @@ def _by_returns(
     _check_whole(log, setting)
     discounted = setting.discount**log.t * _scaled_rewards(log, setting)
     returns = np.add.reduceat(discounted, np.flatnonzero(log.t == 0))
-    # The largest return, not the largest value: a cap on the mean says nothing about a single episode.
+    # The largest return, not the largest value: a cap on the mean does not bound a single episode.
     low, high = 0.0, float(np.sum(setting.discount ** np.arange(setting.horizon)))
     if return_range is not None:
         low, high = _as_range(return_range, setting, (low, high))
@@ -219,7 +218,7 @@ def _by_returns(
         if wrong.any():
             first = int(np.argmax(wrong))
             raise InvalidData(
-                "'return_range' must hold every logged return, got "
+                "'return_range' must contain every logged return, got "
                 f"{raw_value(float(returns[first]), setting):g} in episode "
                 f"{int(log.episode[log.t == 0][first])} and {int(wrong.sum()) - 1} more."
             )
@@ -234,11 +233,11 @@ def _by_returns(
     if lower > cap:
         raise InvalidData(
             f"'value_cap' must bound every policy's value, got {raw_value(cap, setting):g} where the logged "
-            f"returns are worth {raw_value(lower, setting):g} at least. Declare a larger one."
+            f"returns are at least {raw_value(lower, setting):g}. Declare a larger one."
         )
-    # By chance the mean of a sample may lie above the cap; the value does not.
+    # By chance the mean of a sample may exceed the cap; the value does not.
     upper = min(high, cap, mean + radius)
-    note = "Holds for independent episodes that start as those to come."
+    note = "Holds for independent episodes that start like those to come."
     return _Value(min(mean, upper), lower, upper, "certified", note)
 
 
@@ -249,7 +248,7 @@ def _check_played(log: Log, table: Ints) -> None:
         "be the policy's own for method 'returns'",
         log.action != wanted,
         lambda i: f"{log.action[i]} and not {wanted[i]} at t = {log.t[i]}, s = {log.state[i]},",
-        "Use method 'model' for a log that something else made.",
+        "Use method 'model' for a log of another policy.",
     )
 
 
@@ -267,7 +266,7 @@ def _check_whole(log: Log, setting: Setting) -> None:
 def _as_range(
     return_range: tuple[float, float], setting: Setting, widest: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return the user's range of returns in scaled units, and never wider than rewards allow."""
+    """Return the user's range of returns in scaled units, at most as wide as rewards allow."""
     try:
         low, high = (scaled_value(end, setting) for end in return_range)
     except (TypeError, ValueError) as problem:

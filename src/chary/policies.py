@@ -1,4 +1,4 @@
-"""Your own policy: a table, a function, a live model or a saved file as one checked table, and its role."""
+"""User policies: a table, a function, a live model or a saved file as one checked table, and its role."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from chary.arrays import Floats, Ints
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp._checks import as_start, frozen
-from chary.mdp.setting import Setting, as_policy
-from chary.storage.files import write_file
+from chary.mdp.setting import Setting, as_policy, check_setting
+from chary.storage.files import as_path, read_file, write_new
 from chary.storage.sealed import pack, unpack
 
 __all__ = [
@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 
-# What a policy of yours may be to an agent, from the least to the most: see OwnBaseline.
+# The roles that a user's policy can have for an agent, from the weakest: see OwnBaseline.
 ROLES = ("prior", "floor", "only")
 
 KIND = "policy"
 TABLE = "table"
 WHOLE_KINDS = "iu"
-# What NumPy raises on the header of an array that was changed, besides what `unpack` itself refuses.
+# Errors that NumPy raises on the header of a changed array, in addition to those of `unpack`.
 MALFORMED = (OverflowError, RecursionError, SyntaxError, TokenError, struct.error)
 # Probabilities may come from float32.
 SUM_TOLERANCE = 1e-4
@@ -50,11 +50,11 @@ SUM_TOLERANCE = 1e-4
 
 @runtime_checkable
 class Predicts(Protocol):
-    """A model at work, as Stable-Baselines3 and d3rlpy have it."""
+    """A model with a method `predict`, as in Stable-Baselines3 and d3rlpy."""
 
     @property
     def predict(self) -> Callable[..., Any]:
-        """What answers observations with actions."""
+        """A function from observations to actions."""
 
 
 @final
@@ -62,13 +62,13 @@ class Predicts(Protocol):
 class SB3Policy:
     """A live Stable-Baselines3 model as a policy: `model.predict(observation, deterministic=True)`.
 
-    It is asked once for every state that is not terminal, one observation at a time. Models are handed over
-    alive: chary opens no file that holds a pickle.
+    It is called once per state that is not terminal, one observation at a time. Pass a model in memory: chary
+    opens no file that contains a pickle.
 
     Args:
-        model: What has `predict(observation, deterministic=True) -> (action, state)`.
-        observations: (S, ...), the observation of each state; by default the state's own number, as
-            environments with a `Discrete` observation space have it.
+        model: A model with `predict(observation, deterministic=True) -> (action, state)`.
+        observations: (S, ...), the observation of each state; by default the state's number, as in
+            environments with a `Discrete` observation space.
 
     Raises:
         InvalidSetting: if the model has no `predict`.
@@ -81,7 +81,7 @@ class SB3Policy:
         _check_predicts("SB3Policy", self.model)
 
     def actions(self, setting: Setting) -> Ints:
-        """Return what it plays in each state, (S,), terminal ones 0."""
+        """Return the action in each state, (S,), 0 in terminal ones."""
         observations = _observations(self.observations, setting)
         actions = np.zeros(setting.n_states, dtype=np.int64)
         for s in np.flatnonzero(~setting.terminal).tolist():
@@ -100,12 +100,12 @@ class SB3Policy:
 class D3RLPyPolicy:
     """A live d3rlpy model with discrete actions as a policy: `model.predict(batch)`.
 
-    It is asked once, for all states that are not terminal. Models are handed over alive: chary opens no file
-    that holds a pickle.
+    It is called once, for all states that are not terminal. Pass a model in memory: chary opens no file that
+    contains a pickle.
 
     Args:
-        model: What has `predict(observations) -> actions`, (B, ...) to (B,).
-        observations: (S, ...), the observation of each state, as the model was trained on it; for one-hot
+        model: A model with `predict(observations) -> actions`, (B, ...) to (B,).
+        observations: (S, ...), the observation of each state, as in the model's training; for one-hot
             states `numpy.eye(S, dtype=numpy.float32)`.
 
     Raises:
@@ -119,13 +119,13 @@ class D3RLPyPolicy:
         _check_predicts("D3RLPyPolicy", self.model)
 
     def actions(self, setting: Setting) -> Ints:
-        """Return what it plays in each state, (S,), terminal ones 0."""
+        """Return the action in each state, (S,), 0 in terminal ones."""
         acting = np.flatnonzero(~setting.terminal)
         answer = self.model.predict(_observations(self.observations, setting)[acting])
         chosen = _array("predict", answer, InvalidAction)
         if chosen.shape != acting.shape or chosen.dtype.kind not in WHOLE_KINDS:
             raise InvalidAction(
-                f"'predict' must return one whole number an observation, shape ({len(acting)},), got "
+                f"'predict' must return one whole number per observation, shape ({len(acting)},), got "
                 f"{chosen.dtype} of shape {chosen.shape}. Use SB3Policy for a model that returns a pair."
             )
         actions = np.zeros(setting.n_states, dtype=np.int64)
@@ -140,16 +140,16 @@ Policy = ArrayLike | Callable[..., SupportsIndex] | SB3Policy | D3RLPyPolicy | s
 def as_policy_table(policy: Policy, setting: Setting) -> Ints:
     """Return a policy as the actions it plays, (H, S), checked and read-only; terminal states play 0.
 
-    What a policy may be:
+    A policy is one of these:
 
     - actions, (S,) or (H, S) whole numbers, or probabilities, (S, A), of which the largest is played (the
       lowest index among equals); where (H, S) and (S, A) are one shape, whole numbers are actions;
-    - a function `policy(state)`, asked once for every state, or `policy(t, state)`, asked once for every step
-      and state: those with one and with two parameters that have no default; terminal states are left out;
+    - a function `policy(state)`, called once per state, or `policy(t, state)`, called once per step and
+      state: the number of parameters without a default decides; terminal states are left out;
     - a live model, as `SB3Policy` or `D3RLPyPolicy`;
     - the name of a file that `save_policy` wrote.
 
-    An error that a function or a model of yours raises is passed on as it is.
+    An error that your function or model raises is passed on unchanged.
 
     Args:
         policy: Any of these.
@@ -157,7 +157,7 @@ def as_policy_table(policy: Policy, setting: Setting) -> Ints:
 
     Raises:
         InvalidSetting: if it is none of these, has another shape, or its likeliest action is not allowed.
-        InvalidAction: if it plays what is no action, or none that is allowed there, naming step and state.
+        InvalidAction: if it plays something that is not an allowed action, naming step and state.
         InvalidData: if a saved file cannot be used.
 
     Example:
@@ -165,7 +165,7 @@ def as_policy_table(policy: Policy, setting: Setting) -> Ints:
         >>> as_policy_table(lambda t, state: int(state > t), shop).tolist()
         [[0, 1, 1], [0, 0, 1]]
     """
-    _check_setting(setting)
+    check_setting(setting)
     H, S = setting.horizon, setting.n_states
     if isinstance(policy, (str, Path)):
         return load_policy(policy, setting)
@@ -182,31 +182,31 @@ def as_policy_table(policy: Policy, setting: Setting) -> Ints:
             f"({S}, {setting.n_actions}), a function, a model or a file, got {table.dtype} of shape "
             f"{table.shape}."
         )
-    # Rows of anything else would be read as preferences: actions by state and step, for one.
+    # Other rows, such as actions by state and step, would be read as preferences.
     chosen = as_policy("policy", table, setting)
     sums = np.where(setting.terminal, 1.0, table.sum(axis=1, dtype=float))
     wrong = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
     if len(wrong):
         s = int(wrong[0])
         raise InvalidSetting(
-            f"'policy' must hold probabilities that sum to 1 in every state, got {float(sums[s]):g} in state "
-            f"{s} and {len(wrong) - 1} more. Divide each row by its sum, or give actions."
+            f"'policy' must contain probabilities that sum to 1 in every state, got {float(sums[s]):g} in "
+            f"state {s} and {len(wrong) - 1} more. Divide each row by its sum, or give actions."
         )
     return _checked(np.broadcast_to(chosen, (H, S)), setting)
 
 
 def save_policy(path: str | Path, table: Policy, setting: Setting, *, overwrite: bool = False) -> None:
-    """Write a policy, the whole file or none: numbers and a seal, nothing that could run.
+    """Write a policy, the whole file or nothing: numbers and a hash, no code.
 
     Args:
-        path: Where to.
+        path: The file to write.
         table: The policy, anything that `as_policy_table` takes.
-        setting: The problem it is for; the file is of use for problems of that shape alone.
-        overwrite: Whether a file that is there already may be replaced.
+        setting: The problem it is for; the file can only be loaded for problems of that shape.
+        overwrite: Whether an existing file may be replaced.
 
     Raises:
-        InvalidSetting: if the file is there already or cannot be written, or the policy is none.
-        InvalidAction: if it plays what is not allowed.
+        InvalidSetting: if the file exists or cannot be written, or `table` is not a policy.
+        InvalidAction: if it plays an action that is not allowed.
 
     Example:
         >>> import tempfile
@@ -217,40 +217,24 @@ def save_policy(path: str | Path, table: Policy, setting: Setting, *, overwrite:
         [[1, 0]]
     """
     kept = as_policy_table(table, setting)
-    target = _as_path(path)
     content = pack(KIND, {TABLE: kept}, {"shape": _shape(setting), "problem": _problem(setting)})
-    try:
-        if target.exists() and not overwrite:
-            raise InvalidSetting(
-                f"'path' must not be there already, got {str(target)!r}. "
-                "Choose another, or pass overwrite=True."
-            )
-        write_file(target, content)
-    except (OSError, UnicodeError) as problem:
-        raise InvalidSetting(
-            f"'path' must be a file that can be written, got {str(target)!r}: {problem}."
-        ) from problem
+    write_new(as_path("path", path), content, overwrite=overwrite)
 
 
 def load_policy(path: str | Path, setting: Setting) -> Ints:
-    """Return a policy that `save_policy` wrote, (H, S), checked anew and read-only.
+    """Return a policy that `save_policy` wrote, (H, S), checked again and read-only.
 
     Args:
         path: The file.
-        setting: The problem it is wanted for.
+        setting: The problem it is for.
 
     Raises:
-        InvalidData: if the file is not there, not whole, changed, of a newer schema, or of another problem.
-        InvalidAction: if it plays what is not allowed.
+        InvalidData: if the file is missing, truncated, changed, of a newer schema, or of another problem.
+        InvalidAction: if it plays an action that is not allowed.
     """
-    _check_setting(setting)
-    source = _as_path(path)
-    try:
-        content = source.read_bytes()
-    except (OSError, UnicodeError) as problem:
-        raise InvalidData(
-            f"'path' must be a file that can be read, got {str(source)!r}: {problem}."
-        ) from problem
+    check_setting(setting)
+    source = as_path("path", path)
+    content = read_file(source)
     try:
         about, arrays = unpack(KIND, content)
     except (InvalidData, *MALFORMED) as problem:
@@ -259,13 +243,13 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
     shape = about.get("shape") if isinstance(about, dict) else None
     if shape != _shape(setting):
         raise InvalidData(
-            f"'path' must hold a policy of this problem, {_shape(setting)}, got {str(source)!r} with "
-            f"{_shown(shape)}."
+            f"'path' must contain a policy of this problem, {_shape(setting)}, got {str(source)!r} "
+            f"with {_shown(shape)}."
         )
     if about.get("problem") != _problem(setting):
         raise InvalidData(
-            f"'path' must hold a policy of this problem, got {str(source)!r} of one with other allowed "
-            "actions or terminal states."
+            f"'path' must contain a policy of this problem, got {str(source)!r} of a problem with other "
+            "allowed actions or terminal states."
         )
     table = arrays.get(TABLE)
     if (
@@ -274,8 +258,8 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
         or table.dtype.kind not in WHOLE_KINDS
     ):
         raise InvalidData(
-            f"'path' must hold a table of shape {(setting.horizon, setting.n_states)}, got {str(source)!r} "
-            "without one."
+            f"'path' must contain a table of shape {(setting.horizon, setting.n_states)}, got "
+            f"{str(source)!r} without one."
         )
     return _checked(table, setting)
 
@@ -283,10 +267,10 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnBaseline:
-    """A policy of yours in one of the `ROLES`; made by `OwnBaseline.declare`.
+    """A user's policy in one of the `ROLES`; made by `OwnBaseline.declare`.
 
-    `table` has shape (H, S), `start` (S,) holds the weights of start states and `value_floor` is in scaled
-    units; both of role `floor` alone, None otherwise.
+    `table` has shape (H, S), `start` (S,) contains the weights of start states and `value_floor` is in
+    scaled units; both belong to role `floor` and are None otherwise.
     """
 
     table: Ints
@@ -304,24 +288,24 @@ class OwnBaseline:
         start: ArrayLike | int | None = None,
         value_floor: float | None = None,
     ) -> OwnBaseline:
-        """Check a policy and the role it is to have.
+        """Check a policy and its role.
 
-        - `prior`: the baseline is learnt; yours decides ties, and so what is played while nothing is known.
-        - `floor`: the baseline is the better of yours and the learnt one by lower bound. The learnt one is
-          the policy with the best lower bound of all by the counts, so yours is kept on equality alone
-          unless `value_floor` tells more of it than the counts do.
-        - `only`: the baseline is yours, always; budgets are kept against it.
+        - `prior`: the baseline is learnt; yours decides ties, and so the actions before there are data.
+        - `floor`: the baseline is whichever of yours and the learnt one has the higher lower bound. The
+          learnt one has the best lower bound of all by the counts, so yours is used only on equality unless
+          `value_floor` is above its bound by the counts.
+        - `only`: the baseline is always yours; budgets are relative to it.
 
         Args:
             policy: Anything that `as_policy_table` takes.
             setting: The problem.
             role: One of `ROLES`.
-            start: For role `floor`: the state that episodes start in, or how likely each is, (S,).
+            start: For role `floor`: the state in which episodes start, or the probability of each, (S,).
             value_floor: For role `floor`: a lower bound on the value of yours over these start states, in
-                your own units, such as `evaluate_policy(..., method="returns").lower`.
+                your units, such as `evaluate_policy(..., method="returns").lower`.
 
         Raises:
-            CharyError: if the policy, the role or its options make no sense.
+            CharyError: if the policy, the role or its options are invalid.
 
         Example:
             >>> shop = Setting.declare(n_states=3, n_actions=2, horizon=2)
@@ -339,7 +323,7 @@ class OwnBaseline:
             return cls(table=table, role=role)
         if start is None:
             raise InvalidSetting(
-                "'start' must say where episodes start with role 'floor', got None. Pass a state, weights of "
+                "'start' must be given with role 'floor', got None. Pass a state, weights of "
                 "shape (S,), or start_weights(log, setting)."
             )
         given = _array("start", start, InvalidSetting)
@@ -347,7 +331,7 @@ class OwnBaseline:
         if value_floor is None:
             return cls(table=table, role=role, start=weights)
         most = raw_value(float(setting.value_bounds[0]), setting)
-        way_out = f"Give it in your own units, over all {setting.horizon} steps."
+        way_out = f"Give it in your units, over all {setting.horizon} steps."
         floor = check_real(
             "value_floor", value_floor, low=-math.inf, high=most, open_low=True, way_out=way_out
         )
@@ -368,7 +352,7 @@ def raw_value(value: float, setting: Setting) -> float:
         >>> raw_value(3.0, cold), scaled_value(20.0, cold)
         (20.0, 3.0)
     """
-    _check_setting(setting)
+    check_setting(setting)
     number = check_real("value", value, low=-math.inf, open_low=True, open_high=True)
     return number * setting.scale.span + _offset(setting)
 
@@ -379,13 +363,13 @@ def scaled_value(value: float, setting: Setting) -> float:
     Raises:
         InvalidSetting: if it is not a finite number.
     """
-    _check_setting(setting)
+    check_setting(setting)
     number = check_real("value", value, low=-math.inf, open_low=True, open_high=True)
     return (number - _offset(setting)) / setting.scale.span
 
 
 def _offset(setting: Setting) -> float:
-    """Return what the lowest reward at each of the H steps adds up to."""
+    """Return the sum of the lowest reward over the H steps."""
     return setting.scale.low * float(np.sum(setting.discount ** np.arange(setting.horizon)))
 
 
@@ -405,7 +389,7 @@ def _asked(policy: Callable[..., SupportsIndex], setting: Setting) -> Ints:
 
 
 def _parameters(policy: Callable[..., SupportsIndex]) -> int:
-    """Return how many positional parameters without default a function has, 1 or 2."""
+    """Return the number of positional parameters without a default, 1 or 2."""
     way_out = "Wrap it: lambda state: ..., or lambda t, state: ..."
     try:
         parameters = inspect.signature(policy).parameters.values()
@@ -426,13 +410,13 @@ def _parameters(policy: Callable[..., SupportsIndex]) -> int:
 def _whole(name: str, action: object, t: int, s: int) -> int:
     place = f"This was at t = {t}, s = {s}."
     if isinstance(action, int):
-        # More than int64 holds is no action either, and must not overflow.
+        # A number beyond int64 is not an action either, and must not overflow.
         action = min(action, np.iinfo(np.int64).max) if not isinstance(action, bool) else action
     return check_integer(name, action, minimum=0, error=InvalidAction, way_out=place)
 
 
 def _checked(table: NDArray[Any], setting: Setting) -> Ints:
-    """Return whole numbers (H, S) as a table of our own, once every action is allowed."""
+    """Return whole numbers (H, S) as a new table if every action is allowed."""
     S, A = setting.n_states, setting.n_actions
     played = np.where(setting.terminal, 0, table)
     inside = (played >= 0) & (played < A)
@@ -464,7 +448,8 @@ def _observations(observations: ArrayLike | None, setting: Setting) -> NDArray[A
     shown = _array("observations", observations, InvalidSetting)
     if shown.ndim == 0 or len(shown) != setting.n_states:
         raise InvalidSetting(
-            f"'observations' must hold one observation a state, {setting.n_states}, got shape {shown.shape}."
+            f"'observations' must contain one observation per state, {setting.n_states}, got shape "
+            f"{shown.shape}."
         )
     return shown
 
@@ -477,26 +462,12 @@ def _check_predicts(name: str, model: object) -> None:
         )
 
 
-def _check_setting(setting: object) -> None:
-    if not isinstance(setting, Setting):
-        raise InvalidSetting(
-            f"'setting' must be a Setting, got {type(setting).__name__}. "
-            "Use Setting.declare(...), or the `setting` of a FiniteMDP."
-        )
-
-
-def _as_path(path: str | Path) -> Path:
-    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
-        raise InvalidSetting(f"'path' must be the name of a file, got {path!r}.")
-    return Path(path)
-
-
 def _shape(setting: Setting) -> dict[str, int]:
     return {"states": setting.n_states, "actions": setting.n_actions, "horizon": setting.horizon}
 
 
 def _problem(setting: Setting) -> str:
-    """Return a digest of all that decides which policies there are."""
+    """Return a hash of everything that determines which policies are valid."""
     total = hashlib.sha256(repr(sorted(_shape(setting).items())).encode())
     total.update(np.packbits(setting.allowed).tobytes())
     total.update(np.packbits(setting.terminal).tobytes())

@@ -52,11 +52,11 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
 
 
 BROKEN: list[tuple[str, str | bytes, str]] = [
-    ("nothing", "", r"must hold one row at least, got an empty file"),
-    ("blank", "\n\n", r"must begin with the names of its columns, got an empty row 1"),
-    ("header only", HEADER, r"must hold one row at least below its header, got none"),
+    ("nothing", "", r"must contain at least one row, got an empty file"),
+    ("blank", "\n\n", r"must start with the names of its columns, got an empty row 1"),
+    ("header only", HEADER, r"must contain at least one row below its header, got none"),
     ("no header", "".join(f"{row}\n" for row in ROWS), r"must have the columns episode, .* got no 'episode'"),
-    ("missing", text().replace("action", "acton"), r"got no 'action'\. Is it the one called 'acton'\?"),
+    ("missing", text().replace("action", "acton"), r"got no 'action'\. Is it 'acton'\?"),
     ("missing next", text().replace("next_state", "after"), r"got no 'next_state'"),
     ("twice", text().replace("next_state", "state"), r"must have every column once, got 'state' twice"),
     ("semicolons", text().replace(",", ";"), r"must have commas between its cells, got ';' in row 1"),
@@ -69,7 +69,7 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
     ("short row", text((4, "0,2,2,1,1.0,3")), r"must have 7 cells in every row.* got 6 in row 4\."),
     ("long rows", text((3, ROWS[1] + ",9"), (6, "1")), r"got 8 in row 3 and 1 more row\."),
     ("blank inside", text((5, "")), r"must have 7 cells in every row.* got 0 in row 5\."),
-    ("open quote", text((3, '0,1,1,0,"0.25,2,0')), r"must be CSV, got what cannot be read in row 3: un"),
+    ("open quote", text((3, '0,1,1,0,"0.25,2,0')), r"must be CSV, got unreadable text in row 3: un"),
     ("empty cell", text((5, "1,0,,0,0.0,2,0")), r"'state' must be .* got an empty cell in row 5\."),
     ("words", text((3, "0,1,one,0,0.25,2,0")), r"'state' must be a whole number >= 0, got 'one' in row 3\."),
     ("negative", text((5, "1,0,-1,0,0.0,2,0")), r"'state' must be a whole number >= 0, got '-1' in row 5\."),
@@ -100,7 +100,7 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
     (
         "two kinds of truth",
         text((4, "0,2,2,1,1.0,3,True")),
-        r"'terminated' must be 0 and 1, or true and false, all the way down, got 'True' in row 4\.",
+        r"'terminated' must be 0 and 1, or true and false, in all rows, got 'True' in row 4\.",
     ),
     (
         "mark inside",
@@ -114,12 +114,12 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
     (
         "duplicate",
         text(extra="0,1,1,0,0.25,2,0\n"),
-        r"'t' must be different .* got episode 0, t 1, as in row 3 already, in row 7\.",
+        r"'t' must be different .* got episode 0, t 1, as in row 3, in row 7\.",
     ),
     (
         "duplicates",
         text(extra="0,1,1,0,0.25,2,0\n" * 3),
-        r"as in row 3 already, in row 7 and 2 more rows\.",
+        r"as in row 3, in row 7 and 2 more rows\.",
     ),
     ("gap", text((3, None)), r"'t' must count .* got episode 0, t 2, after t 0, in row 3\."),
     ("late start", text((5, None)), r"'t' must count .* got episode 1, t 1, as its first step in row 5\."),
@@ -131,7 +131,7 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
     (
         "broken chain",
         text((3, "0,1,1,0,0.25,3,0")),
-        r"'next_state' must be the state that the following .* got 3, and then 2 in row 4, in row 3\.",
+        r"'next_state' must be the state in which .* got 3, and then 2 in row 4, in row 3\.",
     ),
 ]
 
@@ -297,7 +297,7 @@ def columns(**changes: Any) -> dict[str, Any]:
             r"'state' must be a whole number >= 0, got 'x' in entry 1\.",
         ),
         (lambda: Log(**columns(state=[0, None])), r"'state' must be .* got None in entry 1"),
-        (lambda: Log(**columns(state=[True, False])), r"'state' must hold whole numbers, got bool"),
+        (lambda: Log(**columns(state=[True, False])), r"'state' must contain whole numbers, got bool"),
         (lambda: Log(**columns(state=[0, 2**64])), r"'state' must be a whole number .* in entry 1"),
         (lambda: Log(**columns(state=[0, 2**63])), r"'state' must be a whole number .* in entry 1"),
         (lambda: Log(**columns(state=[0])), r"'state' must be as long as 'episode', 2, got 1"),
@@ -308,7 +308,7 @@ def columns(**changes: Any) -> dict[str, Any]:
         (lambda: Log(**columns(state=3)), r"'state' must be one column of values.* got shape \(\)"),
         (lambda: Log(**columns(state=[[0], [1, 2]])), r"'state' must be one column of values"),
         (lambda: Log(**columns(reward=[0, np.inf])), r"'reward' must be a finite number, got inf in entry 1"),
-        (lambda: Log(**columns(reward=[0, 1j])), r"'reward' must hold numbers, got complex"),
+        (lambda: Log(**columns(reward=[0, 1j])), r"'reward' must contain numbers, got complex"),
         (lambda: Log(**columns(reward=[0, 10**400])), r"'reward' must be a finite number"),
         (lambda: Log(**columns(terminated=[0, 2])), r"'terminated' must be 0 or 1.* got 2 in entry 1"),
         (
@@ -317,10 +317,10 @@ def columns(**changes: Any) -> dict[str, Any]:
         ),
         (
             lambda: Log(**columns(**dict.fromkeys(columns(), ()))),
-            r"'episode' must hold one transition at least",
+            r"'episode' must contain at least one transition",
         ),
         (lambda: Log(**columns(), row=[1]), r"'row' must be as long as 'episode', 2, got 1"),
-        (lambda: Log.from_transitions([]), r"'episodes' must hold one transition at least, got none"),
+        (lambda: Log.from_transitions([]), r"'episodes' must contain at least one transition, got none"),
         (lambda: Log.from_transitions(NO_LOG), r"'episodes' must be lists of transitions"),
         (
             lambda: Log.from_transitions([[Transition(0, 0, 0.0, 1, False), NO_LOG]]),
@@ -334,7 +334,7 @@ def columns(**changes: Any) -> dict[str, Any]:
         ),
         (
             lambda: Log(**columns()).with_own_ending(1),
-            r"'state' must be one that nothing else uses, got 1, used",
+            r"'state' must not be used by other steps, got 1, used",
         ),
         (lambda: inspect(NO_LOG), r"'log' must be a Log, got list"),
         (lambda: inspect(Log(**columns()), NO_SETTING), r"'setting' must be a Setting, got str"),
@@ -347,8 +347,8 @@ def columns(**changes: Any) -> dict[str, Any]:
             lambda: write_log(Log(**columns()), "/proc/chary/x.csv"),
             r"'path' must be a file that can be written",
         ),
-        (lambda: read_log(NO_PATH), r"'path' must be the name of a file, got None"),
-        (lambda: read_log("a\0.csv"), r"'path' must be the name of a file"),
+        (lambda: read_log(NO_PATH), r"'path' must be the path of a file, got None"),
+        (lambda: read_log("a\0.csv"), r"'path' must be the path of a file"),
         (
             lambda: read_log("nowhere.csv"),
             r"'path' must be a file that can be read, got 'nowhere\.csv': No such",
@@ -356,15 +356,18 @@ def columns(**changes: Any) -> dict[str, Any]:
         (lambda: read_log("/proc.csv"), r"'path' must be a file that can be read"),
         (lambda: read_log("log.txt"), r"'path' must end in \.csv or \.parquet, got 'log\.txt'"),
         (lambda: read_minari(3), r"'dataset' must be a Minari dataset or its id, got int 3"),
-        (lambda: Bins([]), r"'edges' must describe one dimension at least"),
+        (lambda: Bins([]), r"'edges' must describe at least one dimension"),
         (
             lambda: Bins([[1, 0]]),
             r"'edges' must be two ascending numbers .* got \[1\.0, 0\.0\] in dimension 0",
         ),
         (lambda: Bins([[0, np.nan]]), r"'edges' must be two ascending numbers"),
-        (lambda: Bins([["a"]]), r"'edges' must be one list of numbers a dimension"),
+        (lambda: Bins([["a"]]), r"'edges' must be one list of numbers per dimension"),
         (lambda: Bins([[0, 1]], outside="wrap"), r"'outside' must be one of clamp, refuse, got 'wrap'"),
-        (lambda: Bins.uniform([0], [1, 2], [3]), r"'low', 'high' and 'counts' must hold one finite number"),
+        (
+            lambda: Bins.uniform([0], [1, 2], [3]),
+            r"'low', 'high' and 'counts' must contain one finite number",
+        ),
         (lambda: Bins.uniform([0] * 9, [1] * 9, [99] * 9), r"'counts' must make no more than"),
         (lambda: Bins.uniform([0], [1], [0]), r"'counts' must be a whole number >= 1, got 0"),
         (lambda: Bins([[0, 1]])([[0.5, 1.0]]), r"'observations' must have shape \(N, 1\), got \(1, 2\)"),
@@ -374,7 +377,7 @@ def columns(**changes: Any) -> dict[str, Any]:
             r"'observations' must lie in \[0, 1\] in dimension 0",
         ),
         (lambda: Codebook([1, 2]), r"'centres' must be finite numbers, shape \(K, D\)"),
-        (lambda: Codebook([[1, 2]], scale=[1, 0]), r"'scale' must be one finite number > 0 a dimension, 2"),
+        (lambda: Codebook([[1, 2]], scale=[1, 0]), r"'scale' must be one finite number > 0 per dimension, 2"),
         (
             lambda: Codebook.fit([[0.0], [1.0]], 3, generator=np.random.default_rng(0)),
             r"'n_states' must not exceed the number of different observations, got 3 for 2",
@@ -412,7 +415,7 @@ def test_what_python_passes_wrongly_is_refused(build: Callable[[], object], patt
         ("inspect", r"Missing argument '?(FILE|file)'?"),
         ("convert log.csv", r"Missing argument '?OUT'?"),
         ("convert log.csv log.txt", r"'path' must end in \.csv or \.parquet, got 'log\.txt'"),
-        ("convert log.csv log.csv", r"'path' must not be there already, got 'log\.csv'.*--overwrite"),
+        ("convert log.csv log.csv", r"'path' must not exist yet, got 'log\.csv'.*--overwrite"),
         ("convert log.csv below/log.csv", r"'path' must be a file that can be written.*No such file"),
         ("inspekt log.csv", r"[Nn]o such command '?inspekt'?"),
     ],
@@ -440,17 +443,17 @@ def parquet(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("content", "pattern"),
     [
-        (b"PAR1", r"must be a whole Parquet file"),
-        (text().encode(), r"must be a whole Parquet file"),
-        (parquet()[:-9], r"must be a whole Parquet file"),
+        (b"PAR1", r"must be a complete Parquet file"),
+        (text().encode(), r"must be a complete Parquet file"),
+        (parquet()[:-9], r"must be a complete Parquet file"),
         (parquet(state=[0, None]), r"'state' must have a value in every row, got an empty cell in row 2\."),
-        (parquet(state=["0", "1"]), r"'state' must hold numbers, got String in every row"),
+        (parquet(state=["0", "1"]), r"'state' must contain numbers, got String in every row"),
         (parquet(state=[0.0, 0.5]), r"'state' must be a whole number >= 0, got 0\.5 in row 2"),
-        (parquet(reward=[[1], [2]]), r"'reward' must hold numbers, got List"),
+        (parquet(reward=[[1], [2]]), r"'reward' must contain numbers, got List"),
         (parquet(terminated=[0, 3]), r"'terminated' must be 0 or 1.* got 3 in row 2"),
         (parquet(next_state=[2, 2]), r"'next_state' must be .* got 2, and then 1 in row 2, in row 1\."),
         (parquet(mood=[0, 0]), r"got 'mood' too"),
-        (parquet(**{name: [] for name in columns()}), r"must hold one row at least, got none"),
+        (parquet(**{name: [] for name in columns()}), r"must contain at least one row, got none"),
     ],
 )
 def test_a_broken_parquet_file_is_refused(content: bytes, pattern: str, tmp_path: Path) -> None:
@@ -466,7 +469,7 @@ def test_a_saved_discretiser_is_refused_when_it_was_truncated_changed_or_is_some
     file = tmp_path / "grid.npz"
     grid = Bins([[0.0, 1.0, 2.0]])
     save_discretiser(grid, file)
-    with pytest.raises(CharyError, match="must not be there already"):
+    with pytest.raises(CharyError, match="must not exist yet"):
         save_discretiser(grid, file)
     whole = file.read_bytes()
     other = {**grid.to_arrays(), "edges_0": np.array([0.0, 1.0, 3.0])}

@@ -426,7 +426,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("reproduce inventory --quick --workers 0", "'workers' must be a whole number >= 1, got 0"),
     ("reproduce inventory --quick --address a:1", "'address' must be left out with engine 'local'"),
     ("reproduce inventory --quick --save-every -1", "'save_every' must lie in [0, inf], got -1"),
-    ("sweep", "'FILE.toml' must be given, got none"),
+    ("sweep", "'FILE.toml' must be given. Start"),
     ("sweep no.toml", "'FILE' must be a TOML file that can be read, got 'no.toml'"),
     ("status nowhere", "'DIR' must hold a sweep, got 'nowhere'"),
     ("report nowhere", "'DIR' must hold a sweep, got 'nowhere'"),

@@ -71,7 +71,7 @@ def test_the_table_has_a_row_an_amount_and_one_for_the_whole_run(capsys: pytest.
     code, out, err = answer(capsys, "riverswim", "--episodes", "60", "--config", "worst", "--repeats", "2")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "riverswim, worst: microseconds an episode"
+    assert lines[0] == "riverswim, worst: microseconds per episode"
     assert re.split(r"\s{2,}", lines[1]) == list(COLUMNS)
     assert [line.split("  ")[0] for line in lines[2:4]] == ["60", "whole run"]
     assert re.search(r"60 episodes in .* repeats .* results identical; ", lines[4])

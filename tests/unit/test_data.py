@@ -177,7 +177,7 @@ def test_a_file_is_not_replaced_unasked(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"copy{suffix}"
     write_log(log, file)
     before = file.read_bytes()
-    with pytest.raises(InvalidSetting, match="must not be there already"):
+    with pytest.raises(InvalidSetting, match="must not exist yet"):
         write_log(log, file)
     write_log(log, file, overwrite=True)
     assert file.read_bytes() == before
@@ -421,8 +421,8 @@ def test_the_command_line_inspects_and_converts(
     written(tmp_path / "log.csv", GOOD)
     page = answer("data inspect log.csv", capsys)
     assert "2, of which 1 terminated" in page
-    assert "must be declared as 2 at least" in page
-    assert "Worth a look:\n- row 4: the start of an episode that ends without 'terminated'" in page
+    assert "must be at least 2" in page
+    assert "Possible mistakes:\n- row 4: the start of an episode that is shorter than the longest" in page
     wider = json.loads(answer("data inspect log.csv --json --states 5 --actions 2 --horizon 9", capsys))
     assert (wider["pairs_possible"], wider["transitions"]) == (10, 3)
     assert [each["kind"] for each in wider["suspicions"]] == ["cut_off"]

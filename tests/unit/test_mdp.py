@@ -40,7 +40,7 @@ BAD_ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "negative": (
         {"P": changed(changed(P2, (0, 1, 0), -0.5), (0, 1, 1), 1.5)},
-        r"'P' must hold probabilities >= 0, got -0\.5\.",
+        r"'P' must contain probabilities >= 0, got -0\.5\.",
     ),
     "nan": ({"P": changed(P2, (0, 0, 0), math.nan)}, r"'P' must be finite, got nan\."),
     "inf": ({"P": changed(P2, (0, 0, 0), math.inf)}, r"'P' must be finite, got inf\."),
@@ -77,19 +77,19 @@ BAD_ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
         r"'allowed' must leave every state an action, got none in state 1\. Allow one, or list the state as",
     ),
     "mask shape": ({"allowed": [True, True]}, r"'allowed' must have shape \(2, 2\), got \(2,\)\."),
-    "terminal": ({"terminal": [2]}, r"'terminal' must hold states 0\.\.1, got 2\."),
+    "terminal": ({"terminal": [2]}, r"'terminal' must contain states 0\.\.1, got 2\."),
     "terminal negative": ({"terminal": [-1]}, r"'terminal' must be a whole number >= 0, got -1\."),
     "terminal fraction": ({"terminal": [0.5]}, r"'terminal' must be a whole number >= 0, got 0\.5\."),
     "terminal number": ({"terminal": 1}, r"'terminal' must be a list of states, got 1\."),
     "start on terminal": (
         {"terminal": [1], "start": [0.5, 0.5]},
-        r"'start' must not lie on a terminal state, got state 1\.",
+        r"'start' must not be a terminal state, got state 1\.",
     ),
     "start sum": (
         {"start": [0.5, 0.4]},
-        r"'start' must hold probabilities that sum to 1, got a sum of 0\.9\.",
+        r"'start' must contain probabilities that sum to 1, got a sum of 0\.9\.",
     ),
-    "start negative": ({"start": [1.5, -0.5]}, r"'start' must hold probabilities"),
+    "start negative": ({"start": [1.5, -0.5]}, r"'start' must contain probabilities"),
     "start nan": ({"start": [math.nan, 1.0]}, r"'start' must be finite, got nan\."),
     "start shape": (
         {"start": [1.0, 0.0, 0.0]},
@@ -193,7 +193,11 @@ def test_duplicate_entries_of_a_sparse_matrix_are_refused_not_added_up() -> None
     [
         (P2, R2, r"'P' must be a SciPy sparse matrix or a sequence of them, got ndarray\."),
         (sparse.csr_array(P2.reshape(4, 2)[:3]), R2, r"'P' must have shape \(S \* A, S\), got \(3, 2\)\."),
-        ([sparse.csr_array(np.eye(2)), sparse.csr_array(np.eye(3))], R2, r"'P' must hold matrices of shape"),
+        (
+            [sparse.csr_array(np.eye(2)), sparse.csr_array(np.eye(3))],
+            R2,
+            r"'P' must contain matrices of shape",
+        ),
         (
             sparse.csr_array(P2.reshape(4, 2)),
             np.zeros((2, 2, 2)),
@@ -217,7 +221,7 @@ def test_bad_sparse_rows_are_refused(P: Any, R: NDArray[np.float64], message: st
             {"allowed": np.zeros((3, 2), dtype=bool)},
             r"'allowed' must leave every state an action, got none in state 0",
         ),
-        ({"terminal": [3]}, r"'terminal' must hold states 0\.\.2, got 3\."),
+        ({"terminal": [3]}, r"'terminal' must contain states 0\.\.2, got 3\."),
         ({"discount": 1.1}, r"'discount' must lie in \(0, 1\], got 1\.1\."),
         ({"support": 4}, r"'support' must lie in 1\.\.3, got 4\."),
         ({"scale": RewardScale(2.0, 1.0)}, r"'reward_range' must be finite with low < high"),
@@ -235,9 +239,12 @@ def test_a_bad_declaration_is_refused(options: dict[str, Any], message: str) -> 
         ([0, 2], r"'prior' must play allowed actions only, got action 2 in state 1\."),
         ([0, -1], r"'prior' must play allowed actions only, got action -1 in state 1\."),
         ([[1.0, 0.0], [0.2, 0.8]], r"'prior' must play allowed actions only, got action 1 in state 1\."),
-        ([[1.0, 0.0], [-0.2, 0.8]], r"'prior' must hold probabilities >= 0, got -0\.2\."),
-        ([0.5, 0.5], r"'prior' must hold one action a state, shape \(2,\), or probabilities, shape \(2, 2\)"),
-        ([0, 0, 0], r"'prior' must hold one action a state"),
+        ([[1.0, 0.0], [-0.2, 0.8]], r"'prior' must contain probabilities >= 0, got -0\.2\."),
+        (
+            [0.5, 0.5],
+            r"'prior' must contain one action per state, shape \(2,\), or probabilities, shape \(2, 2\)",
+        ),
+        ([0, 0, 0], r"'prior' must contain one action per state"),
     ],
 )
 def test_a_policy_that_plays_a_disallowed_action_is_refused(policy: Any, message: str) -> None:

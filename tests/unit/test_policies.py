@@ -233,7 +233,7 @@ def test_a_policy_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_left_alone_unless_told(tmp_path: Path) -> None:
     save_policy(tmp_path / "rule.npz", TABLE, PROBLEM)
-    with pytest.raises(InvalidSetting, match="'path' must not be there already"):
+    with pytest.raises(InvalidSetting, match="'path' must not exist yet"):
         save_policy(tmp_path / "rule.npz", [0, 0, 0, 0], PROBLEM)
     assert load_policy(tmp_path / "rule.npz", PROBLEM).tolist() == TABLE
     save_policy(tmp_path / "rule.npz", [0, 0, 0, 0], PROBLEM, overwrite=True)
@@ -259,7 +259,7 @@ def test_nothing_is_written_of_a_policy_that_is_none(tmp_path: Path) -> None:
 )
 def test_a_policy_of_another_problem_is_refused(tmp_path: Path, other: Setting, reason: str) -> None:
     save_policy(tmp_path / "rule.npz", TABLE, PROBLEM)
-    with pytest.raises(InvalidData, match="'path' must hold a policy of this problem") as refusal:
+    with pytest.raises(InvalidData, match="'path' must contain a policy of this problem") as refusal:
         load_policy(tmp_path / "rule.npz", other)
     assert reason in str(refusal.value)
 
@@ -317,7 +317,7 @@ def test_a_file_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
 )
 def test_a_sealed_file_without_a_table_is_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
     about, _ = unpack("policy", saved(tmp_path))
-    refused(tmp_path, pack("policy", arrays, about), r"must hold a table of shape \(2, 4\)")
+    refused(tmp_path, pack("policy", arrays, about), r"must contain a table of shape \(2, 4\)")
 
 
 def test_a_sealed_file_that_plays_what_is_not_allowed_is_refused(tmp_path: Path) -> None:
@@ -369,8 +369,8 @@ def test_roles_hold_what_they_need() -> None:
         ({"role": None}, "'role' must be one of prior, floor, only"),
         ({"role": "only", "start": 0}, "must be left out with role 'only'"),
         ({"role": "prior", "value_floor": 1.0}, "must be left out with role 'prior'"),
-        ({"role": "floor"}, "'start' must say where episodes start"),
-        ({"role": "floor", "start": 3}, "must not lie on a terminal state"),
+        ({"role": "floor"}, "'start' must be given with role 'floor'"),
+        ({"role": "floor", "start": 3}, "must not be a terminal state"),
         ({"role": "floor", "start": [0.5, 0.5, 0.5, 0]}, "sum to 1"),
         ({"role": "floor", "start": [[1], [2, 3]]}, "'start' must be an array of numbers"),
         ({"role": "floor", "start": [10**400, 0, 0, 0]}, "'start' must be an array of numbers"),

@@ -1,7 +1,7 @@
-"""Logged decisions: read, checked row by row, looked into, made discrete, and written back.
+"""Logged decisions: read, checked row by row, inspected, made discrete, and written.
 
-`read_log` takes CSV and Parquet files, `read_minari` Minari datasets, `Log.from_arrays` arrays; the log goes
-straight into `TabularAgent.warm_start(log.episodes())`. See docs/data.md.
+`read_log` takes CSV and Parquet files, `read_minari` Minari datasets, `Log.from_arrays` arrays; the log is
+passed to `TabularAgent.warm_start(log.episodes())`. See docs/data.md.
 """
 
 from __future__ import annotations

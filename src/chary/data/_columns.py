@@ -1,4 +1,4 @@
-"""Where the columns of a log enter: each is checked once, and an error names the first row at fault."""
+"""Checks of the columns of a log: each is checked once, and an error names the first invalid row."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ TRUTH_RULE = "be 0 or 1, or true or false"
 
 
 class Places(NamedTuple):
-    """Where each entry of a log came from: the row of a file, or the place in an array."""
+    """The place that each entry of a log came from: the row of a file, or the index in an array."""
 
     number: Ints
     unit: str
 
     def first(self, wrong: Bools) -> int:
-        """Return the index of the entry at fault that comes first in the source."""
+        """Return the index of the invalid entry that comes first in the source."""
         at = np.flatnonzero(wrong)
         return int(at[np.argmin(self.number[at])])
 
@@ -61,10 +61,7 @@ class Places(NamedTuple):
     def refuse(
         self, name: str, rule: str, wrong: Bools, got: Callable[[int], str], way_out: str = ""
     ) -> None:
-        """Raise InvalidData about the entries at fault, if there are any.
-
-        `got` says what the entry at an index holds.
-        """
+        """Raise InvalidData if there are invalid entries; `got` describes the one at an index."""
         if not wrong.any():
             return
         first = self.first(wrong)
@@ -84,17 +81,17 @@ def _plural(unit: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: a number plainly, anything else quoted and not too long."""
+    """Return a value for a message: numbers plainly, anything else quoted, and at most 60 characters."""
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def as_column(name: str, values: ArrayLike) -> NDArray[Any]:
-    """Return one column of whatever type it has; types that do not mix stay as they were given."""
+    """Return one column of any type; values of mixed types keep their types."""
     try:
         array = np.asarray(values)
         if array.dtype.kind in "US" and not isinstance(values, np.ndarray):
-            # NumPy turns [1, "x"] into texts, and the first entry would look as wrong as the second.
+            # NumPy turns [1, "x"] into texts, and the first entry would look invalid, too.
             array = np.array(values, dtype=object)
     except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
         raise InvalidData(f"{name!r} must be one column of values, got {shown(values)}.") from problem
@@ -106,7 +103,7 @@ def as_column(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def as_wholes(name: str, column: NDArray[Any], places: Places) -> Ints:
-    """Return whole numbers >= 0; floats that are whole are taken as such, booleans are not."""
+    """Return whole numbers >= 0; whole floats are accepted, booleans are not."""
     kind = column.dtype.kind
     if kind == "O":
         values, wrong = _each(column, _whole, np.int64)
@@ -114,7 +111,7 @@ def as_wholes(name: str, column: NDArray[Any], places: Places) -> Ints:
         wrong = (column < 0) | (column > LARGEST)
         values = np.where(wrong, 0, column).astype(np.int64)
     elif kind == "f":
-        # From 2**53 on floats skip whole numbers: what was meant is unknown.
+        # From 2**53 on floats skip whole numbers, so the intended one is unknown.
         wrong = ~((column >= 0) & (column < 2**53))
         whole = np.where(wrong, 0, column)
         values = whole.astype(np.int64)
@@ -155,7 +152,7 @@ def as_truths(name: str, column: NDArray[Any], places: Places) -> Bools:
 
 
 def sorted_order(episode: Ints, t: Ints) -> NDArray[np.intp] | None:
-    """Return the order by episode and step, entries alike as they came; None if that is how they are."""
+    """Return the stable order by episode and step, None if entries are in this order already."""
     step = np.diff(episode)
     if ((step > 0) | ((step == 0) & (np.diff(t) > 0))).all():
         return None
@@ -168,13 +165,13 @@ def _number_them(name: str) -> str:
 
 def _wrong_type(name: str, wanted: str, column: NDArray[Any]) -> InvalidData:
     example = f" such as {shown(column[0])}" if len(column) else ""
-    return InvalidData(f"{name!r} must hold {wanted}, got {column.dtype}{example} in every row.")
+    return InvalidData(f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.")
 
 
 def _each(
     column: NDArray[Any], read: Callable[[object], Any], kind: type[np.generic]
 ) -> tuple[NDArray[Any], Bools]:
-    """Read objects one by one; None marks those that are no such value."""
+    """Read objects one by one; `read` returns None for an invalid one."""
     found = [read(value) for value in column]
     wrong = np.array([value is None for value in found], dtype=bool)
     return np.array([0 if value is None else value for value in found], dtype=kind), wrong

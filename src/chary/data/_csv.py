@@ -1,4 +1,4 @@
-"""Columns out of CSV: texts become numbers exactly, or the first cell at fault is named with its row."""
+"""Columns of CSV files: texts are read exactly, and an error names the first invalid cell with its row."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["csv_header", "csv_table"]
 # Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
 CHUNK = 1 << 12
 MARK = "\ufeff"
-# The longer ones first: UTF-16's mark is the beginning of UTF-32's.
+# The longer ones first: the mark of UTF-16 is the beginning of that of UTF-32.
 OTHER_ENCODINGS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-# Python itself would read 1_000 and digits of every script.
+# Python's int would accept 1_000 and digits of every script.
 WHOLE_TEXT = re.compile(r"\+?([0-9]{1,19})(?:\.0*)?")
 REAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 ALL_DIGITS = re.compile(r"[0-9\n]*")
@@ -47,15 +47,15 @@ def csv_header(path: Path, content: bytes) -> list[str]:
 def csv_table(
     path: Path, content: bytes, kinds: dict[str, str]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
-    """Return the columns asked for and the row of each entry; the header is row 1.
+    """Return the requested columns and the row of each entry; the header is row 1.
 
     Args:
         path: The file, for the messages.
-        content: What it holds.
+        content: Its bytes.
         kinds: `whole`, `real` or `truth` for each column.
 
     Raises:
-        InvalidData: at the first row of another length, or the first cell that is no such value.
+        InvalidData: at the first row of another length, or the first invalid cell.
     """
     header, reader = _begun(path, content)
     columns = {name: _Column(name, kind) for name, kind in kinds.items()}
@@ -86,7 +86,7 @@ def csv_table(
             f"{first_ragged[1]} in {where('row', first_ragged[0], ragged - 1)}."
         )
     if number == 2:
-        raise InvalidData(f"{str(path)!r} must hold one row at least below its header, got none.")
+        raise InvalidData(f"{str(path)!r} must contain at least one row below its header, got none.")
     wrong = [column for column in columns.values() if column.wrong]
     if wrong:
         raise min(wrong, key=lambda column: column.first[0]).refusal()
@@ -108,7 +108,7 @@ def _filled(path: Path, reader: Iterator[list[str]]) -> Iterator[list[str]]:
             yield row
     except csv.Error as problem:
         raise InvalidData(
-            f"{str(path)!r} must be CSV, got what cannot be read in row {number + 1}: {problem}."
+            f"{str(path)!r} must be CSV, got unreadable text in row {number + 1}: {problem}."
         ) from problem
 
 
@@ -121,7 +121,7 @@ def _begun(path: Path, content: bytes) -> tuple[list[str], Any]:
                 "Save it as UTF-8."
             )
     try:
-        # Excel puts a mark before UTF-8; it is harmless there, and nowhere else.
+        # Excel writes a mark before UTF-8; it is harmless there, and nowhere else.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         row = 1 + content.count(b"\n", 0, problem.start)
@@ -129,7 +129,7 @@ def _begun(path: Path, content: bytes) -> tuple[list[str], Any]:
             f"{str(path)!r} must be text in UTF-8, got the byte {content[problem.start]:#04x} in row {row}. "
             "Save it as UTF-8."
         ) from problem
-    # strict: a quote that is never closed would otherwise swallow the rest of the file.
+    # strict: otherwise a quote that is never closed would include the rest of the file.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
@@ -138,7 +138,7 @@ def _begun(path: Path, content: bytes) -> tuple[list[str], Any]:
             f"{str(path)!r} must be CSV, got a header that cannot be read: {problem}."
         ) from problem
     if not any(header):
-        raise InvalidData(f"{str(path)!r} must begin with the names of its columns, got an empty row 1.")
+        raise InvalidData(f"{str(path)!r} must start with the names of its columns, got an empty row 1.")
     if len(header) == 1 and (apart := re.search("[;\t|]", header[0])):
         raise InvalidData(
             f"{str(path)!r} must have commas between its cells, got {apart.group()!r} in row 1. "
@@ -158,7 +158,7 @@ class _Column:
         self._style: set[str] | None = None
 
     def take(self, texts: Sequence[str], rows: NDArray[np.int64]) -> None:
-        """Read some cells; those at fault are counted, and the first is kept."""
+        """Read some cells; invalid ones are counted, and the first is kept."""
         read = {"whole": self._wholes, "real": self._reals, "truth": self._truths}[self.kind]
         found = read(texts)
         bad = [i for i, value in enumerate(found) if value is None] if isinstance(found, list) else []
@@ -179,13 +179,13 @@ class _Column:
             got = "an empty cell"
         elif MARK in text:
             got = "a byte-order mark"
-            way_out = " It belongs to the beginning of a file: join files without theirs."
+            way_out = " It belongs at the beginning of a file: join files without it."
         elif text.strip() == self.name:
             way_out = " Join files without the headers of the later ones."
         elif self.kind == "truth" and text.strip().lower() in TRUTHS:
-            rule = "be 0 and 1, or true and false, all the way down"
+            rule = "be 0 and 1, or true and false, in all rows"
         elif self.kind == "whole" and text.isdecimal():
-            way_out = f" The largest there can be is {LARGEST}."
+            way_out = f" The largest possible one is {LARGEST}."
         elif self.name == "episode":
             way_out = " Number the episodes 0, 1, 2, ..."
         return InvalidData(
@@ -211,7 +211,7 @@ class _Column:
         cells = {text: text.strip().lower() for text in set(texts)}
         known = {cell for cell in cells.values() if cell in TRUTHS}
         if self._style is None and known:
-            # What the first cell says decides: a column that changes its ways was joined from two.
+            # The first cell decides: a column that changes its style was joined from two.
             first = next(cells[text] for text in texts if cells[text] in TRUTHS)
             self._style = {"0", "1"} if first in ("0", "1") else {"false", "true"}
         style = self._style or set()
@@ -220,7 +220,7 @@ class _Column:
 
 
 def _plain(allowed: re.Pattern[str], texts: Sequence[str]) -> bool:
-    """Whether all cells together hold nothing but these characters, and no line break of their own."""
+    """Whether all cells consist of these characters, without line breaks of their own."""
     joined = "\n".join(texts)
     return joined.count("\n") == len(texts) - 1 and allowed.fullmatch(joined) is not None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -14,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from chary.agents.protocol import AGENT_FILE
 from chary.arrays import Bools, Floats, Ints
 from chary.data._columns import Places, shown
+from chary.data._kmeans import fitted_centres, nearest
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
-from chary.storage.files import write_file
+from chary.storage.files import as_path, write_new
 from chary.storage.sealed import kind_of, pack, under, unpack
 
 __all__ = [
@@ -31,19 +33,17 @@ __all__ = [
 
 OUTSIDE = ("clamp", "refuse")
 KIND = "discretiser"
-# Distances held in memory at a time.
-BLOCK = 1 << 20
-# A grid of more cells than this was meant otherwise.
+# A grid of more cells than this is a mistake.
 MOST_CELLS = 2**31
 
 
 @runtime_checkable
 class Discretiser(Protocol):
-    """What turns observations into states; `Bins` and `Codebook` do, and so may anything of your own."""
+    """A function from observations to states; `Bins` and `Codebook` are two, and you can write your own."""
 
     @property
     def n_states(self) -> int:
-        """How many states there are, numbered from 0."""
+        """The number of states, numbered from 0."""
         ...
 
     def __call__(self, observations: ArrayLike, /) -> Ints:
@@ -52,7 +52,7 @@ class Discretiser(Protocol):
 
 
 class OutsideBinsError(InvalidData):
-    """Observations outside a grid that refuses them: which, and a sentence about the first."""
+    """Observations outside a grid that refuses them, with a sentence about the first."""
 
     def __init__(self, wrong: Bools, dimension: int, low: float, high: float, value: float) -> None:
         super().__init__(
@@ -64,14 +64,14 @@ class OutsideBinsError(InvalidData):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """A grid: one list of edges a dimension, and every cell a state, the last dimension counting fastest.
+    """A grid: one list of edges per dimension; every cell is a state, and the last dimension counts fastest.
 
-    A value v is in bin i if edges[i] <= v < edges[i + 1]; the last bin holds its upper edge too.
+    A value v is in bin i if edges[i] <= v < edges[i + 1]; the last bin contains its upper edge, too.
 
     Args:
         edges: The edges of each dimension, ascending, one more than there are bins; the outermost may be
             infinite.
-        outside: Whether values beyond the outermost edges `clamp` to the bin nearest or are refused.
+        outside: `clamp` puts values beyond the outermost edges into the nearest bin, `refuse` raises.
 
     Raises:
         InvalidSetting: if edges do not ascend.
@@ -90,10 +90,10 @@ class Bins:
             arrays = tuple(_floats(each) for each in edges)
         except (TypeError, ValueError, OverflowError) as problem:
             raise InvalidSetting(
-                f"'edges' must be one list of numbers a dimension, got {shown(edges)}."
+                f"'edges' must be one list of numbers per dimension, got {shown(edges)}."
             ) from problem
         if not arrays:
-            raise InvalidSetting("'edges' must describe one dimension at least, got none.")
+            raise InvalidSetting("'edges' must describe at least one dimension, got none.")
         for d, each in enumerate(arrays):
             if each.ndim != 1 or len(each) < 2 or not (each[:-1] < each[1:]).all():
                 raise InvalidSetting(
@@ -101,11 +101,7 @@ class Bins:
                     f"{shown(each.tolist())} in dimension {d}."
                 )
             each.setflags(write=False)
-        if math.prod(len(each) - 1 for each in arrays) > MOST_CELLS:
-            raise InvalidSetting(
-                f"'edges' must make no more than {MOST_CELLS} cells, got "
-                f"{math.prod(len(each) - 1 for each in arrays)}. Use a Codebook."
-            )
+        _check_cells("edges", [len(each) - 1 for each in arrays])
         object.__setattr__(self, "edges", arrays)
         object.__setattr__(self, "outside", check_choice("outside", outside, OUTSIDE))
 
@@ -129,19 +125,15 @@ class Bins:
             if isinstance(problem, CharyError):
                 raise
             raise InvalidSetting(
-                f"'low', 'high' and 'counts' must hold one number a dimension, got {shown(low)}, "
+                f"'low', 'high' and 'counts' must contain one number per dimension, got {shown(low)}, "
                 f"{shown(high)} and {shown(counts)}."
             ) from problem
         if not lows.shape == highs.shape == (len(numbers),) or not np.isfinite([lows, highs]).all():
             raise InvalidSetting(
-                f"'low', 'high' and 'counts' must hold one finite number a dimension, got {shown(low)}, "
+                f"'low', 'high' and 'counts' must contain one finite number per dimension, got {shown(low)}, "
                 f"{shown(high)} and {shown(counts)}."
             )
-        if math.prod(numbers) > MOST_CELLS:
-            raise InvalidSetting(
-                f"'counts' must make no more than {MOST_CELLS} cells, got {math.prod(numbers)}. "
-                "Use a Codebook."
-            )
+        _check_cells("counts", numbers)
         grid = zip(lows, highs, numbers, strict=True)
         return cls([np.linspace(a, b, n + 1) for a, b, n in grid], outside=outside)
 
@@ -170,40 +162,36 @@ class Bins:
         return cells
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to it as arrays, to be saved."""
+        """Return all of it as arrays, to be saved."""
         named = {f"edges_{d}": each for d, each in enumerate(self.edges)}
         return {"kind": np.array("bins"), "outside": np.array(self.outside), **named}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Bins:
-        """Return what `to_arrays` described.
+        """Return the discretiser that `to_arrays` described.
 
         Raises:
             InvalidData: if it is something else.
         """
-        if not isinstance(arrays, Mapping):
-            raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
-        try:
+        with _saved("Bins", arrays):
             edges = [arrays[f"edges_{d}"] for d in range(len(arrays) - 2)]
             return cls(edges, outside=str(arrays["outside"]))
-        except (KeyError, CharyError) as problem:
-            raise InvalidData(f"'arrays' must be those of Bins, got others: {problem}.") from problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codebook:
-    """Some typical observations; every observation is of the state of the nearest.
+    """Typical observations, one per state; every observation has the state of the nearest one.
 
     The distance is Euclidean after each dimension is divided by its `scale`. It is summed dimension by
-    dimension, so that an observation is of the same state alone as among a million; of centres equally near,
-    the first counts.
+    dimension, so that the state of an observation does not depend on the others; of centres equally near, the
+    first counts.
 
     Args:
         centres: The typical observations, (K, D), in the units of observations.
         scale: What each dimension is divided by, (D,), > 0; 1 by default.
 
     Raises:
-        InvalidSetting: if they are not finite, or no such arrays.
+        InvalidSetting: if they are not finite, or not arrays of these shapes.
 
     Example:
         >>> Codebook([[0.0, 0.0], [1.0, 1.0]])([[0.2, 0.1], [0.9, 2.0]]).tolist()
@@ -228,7 +216,7 @@ class Codebook:
             )
         if widths.shape != points.shape[1:] or not (np.isfinite(widths) & (widths > 0)).all():
             raise InvalidSetting(
-                f"'scale' must be one finite number > 0 a dimension, {points.shape[1]} of them, got "
+                f"'scale' must be one finite number > 0 per dimension, {points.shape[1]} of them, got "
                 f"{shown(scale)}."
             )
         for name, array in (("centres", points), ("scale", widths)):
@@ -251,9 +239,9 @@ class Codebook:
         Args:
             observations: (N, D) observations.
             n_states: The number K of states.
-            generator: Where the draws come from.
-            iterations: How often centres are moved at most; less once nothing changes.
-            sample: How many observations are used at most, drawn without replacement.
+            generator: The source of the random draws.
+            iterations: The largest number of times that centres are moved; fewer once nothing changes.
+            sample: The largest number of observations that are used, drawn without replacement.
             standardise: Whether dimensions are divided by their standard deviations.
 
         Raises:
@@ -262,7 +250,7 @@ class Codebook:
         points = _as_points(observations, None)
         K = check_integer("n_states", n_states, minimum=1)
         check_integer("iterations", iterations, minimum=1)
-        check_integer("sample", sample, minimum=K, way_out="It must hold one observation a state.")
+        check_integer("sample", sample, minimum=K, way_out="It must contain one observation per state.")
         if not isinstance(generator, np.random.Generator):
             raise InvalidSetting(
                 f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
@@ -276,16 +264,15 @@ class Codebook:
         if standardise and len(points):
             with np.errstate(over="ignore", invalid="ignore"):
                 spread = points.std(axis=0)
-            # Dimensions that do not vary, or vary beyond what floats can say, are left as they are.
+            # Dimensions that do not vary, or vary beyond the range of floats, are left as they are.
             scale = np.where(np.isfinite(spread) & (spread > 1e-150), spread, 1.0)
         points = points / scale
         if len(np.unique(points, axis=0)) < K:
             raise InvalidData(
                 f"'n_states' must not exceed the number of different observations, got {K} for "
-                f"{len(np.unique(points, axis=0))}. Ask for fewer states."
+                f"{len(np.unique(points, axis=0))}. Use fewer states."
             )
-        centres = _lloyd(points, _plus_plus(points, K, generator), iterations)
-        return cls(centres * scale, scale=scale)
+        return cls(fitted_centres(points, K, generator, iterations) * scale, scale=scale)
 
     @property
     def n_states(self) -> int:
@@ -299,71 +286,69 @@ class Codebook:
             InvalidData: if one is not finite or has another dimension.
         """
         points = _as_points(observations, len(self.scale))
-        return _nearest(points / self.scale, self.centres / self.scale)[0]
+        return nearest(points / self.scale, self.centres / self.scale)[0]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to it as arrays, to be saved."""
+        """Return all of it as arrays, to be saved."""
         return {"kind": np.array("codebook"), "centres": self.centres, "scale": self.scale}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Codebook:
-        """Return what `to_arrays` described.
+        """Return the discretiser that `to_arrays` described.
 
         Raises:
             InvalidData: if it is something else.
         """
-        if not isinstance(arrays, Mapping):
-            raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
-        try:
+        with _saved("a Codebook", arrays):
             return cls(arrays["centres"], scale=arrays["scale"])
-        except (KeyError, CharyError) as problem:
-            raise InvalidData(f"'arrays' must be those of a Codebook, got others: {problem}.") from problem
 
 
 def discretiser_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Bins | Codebook:
-    """Return what `to_arrays` of either kind described.
+    """Return the discretiser, of either kind, that `to_arrays` described.
 
     Raises:
         InvalidData: if it is something else.
     """
+    _check_named(arrays)
+    kind = str(arrays.get("kind", "none"))
+    if kind not in KINDS:
+        raise InvalidData(f"'kind' must be one of {', '.join(KINDS)}, got {kind!r}.")
+    return KINDS[kind].from_arrays(arrays)
+
+
+KINDS: dict[str, type[Bins] | type[Codebook]] = {"bins": Bins, "codebook": Codebook}
+
+
+@contextmanager
+def _saved(kind: str, arrays: object) -> Iterator[None]:
+    """Turn what goes wrong while a discretiser is made from arrays into InvalidData."""
+    _check_named(arrays)
+    try:
+        yield
+    except (KeyError, CharyError) as problem:
+        raise InvalidData(f"'arrays' must be those of {kind}, got others: {problem}.") from problem
+
+
+def _check_named(arrays: object) -> None:
     if not isinstance(arrays, Mapping):
         raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
-    kind = str(arrays.get("kind", "none"))
-    if kind == "bins":
-        return Bins.from_arrays(arrays)
-    if kind == "codebook":
-        return Codebook.from_arrays(arrays)
-    raise InvalidData(f"'kind' must be one of bins, codebook, got {kind!r}.")
 
 
 def save_discretiser(discretiser: Bins | Codebook, path: str | Path, *, overwrite: bool = False) -> None:
-    """Save a discretiser in the format of everything chary saves: arrays, no code.
+    """Save a discretiser in chary's own format: arrays, and no code.
 
     Raises:
-        InvalidSetting: if it is of another class, the file is there already, or it cannot be written.
+        InvalidSetting: if it is of another class, the file exists, or it cannot be written.
     """
     if not isinstance(discretiser, (Bins, Codebook)):
         raise InvalidSetting(
             f"'discretiser' must be Bins or a Codebook to be saved, got {type(discretiser).__name__}."
         )
-    try:
-        target = Path(path)
-        if target.exists() and not overwrite:
-            raise InvalidSetting(
-                f"'path' must not be there already, got {str(target)!r}. "
-                "Choose another, or pass overwrite=True."
-            )
-        write_file(target, pack(KIND, discretiser.to_arrays(), {}))
-    except (OSError, TypeError, ValueError) as problem:
-        if isinstance(problem, CharyError):
-            raise
-        raise InvalidSetting(
-            f"'path' must be a file that can be written, got {str(path)!r}: {problem}."
-        ) from problem
+    write_new(as_path("path", path), pack(KIND, discretiser.to_arrays(), {}), overwrite=overwrite)
 
 
 def load_discretiser(path: str | Path) -> Bins | Codebook:
-    """Load what `save_discretiser` wrote, or what an agent was saved with.
+    """Load a discretiser that `save_discretiser` wrote, or that an agent was saved with.
 
     Raises:
         InvalidData: if the file cannot be read, is truncated, of another kind or schema, or was changed.
@@ -383,7 +368,7 @@ def load_discretiser(path: str | Path) -> Bins | Codebook:
 
 
 def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Places) -> Ints:
-    """Return the states of observations, or name the rows that a discretiser refuses or gets wrong."""
+    """Return the states of observations, or raise an error with the rows that a discretiser refuses."""
     if not isinstance(discretiser, Discretiser):
         raise InvalidSetting(
             f"'discretiser' must have n_states and be callable, got {type(discretiser).__name__}. "
@@ -404,7 +389,7 @@ def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Plac
         raise
     if cells.shape != (len(observed),) or cells.dtype.kind not in "iu":
         raise InvalidData(
-            f"'discretiser' must return one whole number an observation, shape ({len(observed)},), got "
+            f"'discretiser' must return one whole number per observation, shape ({len(observed)},), got "
             f"{cells.dtype} of shape {cells.shape}."
         )
     wrong = (cells < 0) | (cells >= S)
@@ -412,11 +397,18 @@ def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Plac
     return cells.astype(np.int64)
 
 
+def _check_cells(name: str, counts: Sequence[int]) -> None:
+    if math.prod(counts) > MOST_CELLS:
+        raise InvalidSetting(
+            f"{name!r} must make no more than {MOST_CELLS} cells, got {math.prod(counts)}. Use a Codebook."
+        )
+
+
 def _floats(values: ArrayLike) -> Floats:
-    """Return numbers as an array of our own.
+    """Return numbers as a new array.
 
     Raises:
-        TypeError: if they are complex, and so no coordinates.
+        TypeError: if they are not real numbers.
     """
     given = np.asarray(values)
     if given.dtype.kind in "cUSMmV":
@@ -442,60 +434,3 @@ def _as_points(observations: ArrayLike, dimensions: int | None) -> Floats:
             f"{int((~finite).sum()) - 1} more."
         )
     return points
-
-
-def _squares(points: Floats, centres: Floats) -> Floats:
-    """Return squared distances (N, K), summed in the same order however many points there are."""
-    total = np.zeros((len(points), len(centres)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for d in range(points.shape[1]):
-            gap = points[:, d, None] - centres[None, :, d]
-            total += gap * gap
-    return total
-
-
-def _nearest(points: Floats, centres: Floats) -> tuple[Ints, Floats]:
-    """Return the nearest centre of each point and the squared distance to it."""
-    cells = np.empty(len(points), dtype=np.int64)
-    squares = np.empty(len(points))
-    size = max(1, BLOCK // len(centres))
-    for begin in range(0, len(points), size):
-        span = slice(begin, begin + size)
-        block = _squares(points[span], centres)
-        cells[span] = block.argmin(axis=1)
-        squares[span] = block[np.arange(len(block)), cells[span]]
-    return cells, squares
-
-
-def _plus_plus(points: Floats, K: int, generator: np.random.Generator) -> Floats:
-    """Return K different points, each drawn with a chance that grows with the square of its distance."""
-    chosen = [int(generator.integers(len(points)))]
-    squares = _squares(points, points[chosen])[:, 0]
-    for _ in range(1, K):
-        heights = np.cumsum(squares)
-        drawn = int(np.searchsorted(heights, generator.random() * heights[-1], side="right"))
-        # Rounding may lead past the end, or to a point chosen before: the farthest is neither.
-        if drawn >= len(points) or squares[drawn] == 0:
-            drawn = int(np.argmax(squares))
-        chosen.append(drawn)
-        squares = np.minimum(squares, _squares(points, points[[drawn]])[:, 0])
-    return points[chosen]
-
-
-def _lloyd(points: Floats, centres: Floats, iterations: int) -> Floats:
-    """Move centres to the means of their cells until no point changes its cell."""
-    K = len(centres)
-    cells = np.full(len(points), -1)
-    for _ in range(iterations):
-        now, squares = _nearest(points, centres)
-        for k in np.flatnonzero(np.bincount(now, minlength=K) == 0):
-            # A cell that lost all its points takes the point that is worst served.
-            farthest = int(np.argmax(squares))
-            now[farthest], squares[farthest] = k, 0.0
-        if np.array_equal(now, cells):
-            break
-        cells = now
-        sizes = np.maximum(np.bincount(cells, minlength=K), 1)
-        sums = [np.bincount(cells, weights=points[:, d], minlength=K) for d in range(points.shape[1])]
-        centres = np.stack(sums, axis=1) / sizes[:, None]
-    return centres

@@ -1,4 +1,4 @@
-"""Logs as files: CSV by the standard library, Parquet by Polars; what is written is read back to the bit."""
+"""Logs as files: CSV by the standard library, Parquet by Polars; both are read back exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from chary.data.discretise import Discretiser, cells_of
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp.setting import Setting
-from chary.storage.files import write_file
+from chary.storage.files import as_path, read_file, write_new
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,27 +41,27 @@ def read_log(
     discretiser: Discretiser | None = None,
     ignore_extra: bool = False,
 ) -> Log:
-    """Read a log from a .csv or .parquet file with one row a transition, in any order.
+    """Read a log from a .csv or .parquet file with one row per transition, in any order.
 
     The columns are `episode, t, state, action, reward, next_state, terminated`, in any order. Where
     observations are continuous, `state_0, state_1, ...` and `next_state_0, ...` stand for `state` and
     `next_state`; a discretiser turns them into states, and steps that terminated lead to state
-    `discretiser.n_states`, which nothing else is. Rows are counted as a spreadsheet shows them: the header of
-    a CSV file is row 1; a Parquet file has none, and its first row is row 1. A byte-order mark of UTF-8 at
-    the beginning is accepted, any other is not.
+    `discretiser.n_states`, which nothing else uses. Rows are numbered as in a spreadsheet: the header of a
+    CSV file is row 1; a Parquet file has none, and its first row is row 1. A byte-order mark of UTF-8 at the
+    beginning is accepted, any other is not.
 
     Args:
-        path: The file; `.csv` or `.parquet` says what it is. Parquet needs `pip install 'chary[report]'`.
-        setting: What the agent will be told, see `Log.checked`.
-        reward_range: The lowest and the highest reward there can be.
+        path: The file, which ends in `.csv` or `.parquet`. Parquet needs `pip install 'chary[report]'`.
+        setting: The setting of the agent, see `Log.checked`.
+        reward_range: The lowest and the highest possible reward.
         n_states: The number S of states.
         n_actions: The number A of actions.
-        discretiser: What turns observations into states.
-        ignore_extra: Whether other columns may be there, and are left aside.
+        discretiser: A function from observations to states.
+        ignore_extra: Whether other columns are ignored; otherwise they are an error.
 
     Raises:
-        InvalidData: naming the first row at fault and how many more there are.
-        InvalidSetting: if the file cannot be of use with these options.
+        InvalidData: naming the first invalid row and the number of others.
+        InvalidSetting: if the file does not fit these options.
     """
     table = _Table(_as_path(path))
     dimensions = table.check_header(continuous=discretiser is not None, ignore_extra=ignore_extra)
@@ -83,11 +83,11 @@ def read_log(
 def read_observations(path: str | Path) -> Floats:
     """Return the observations of a file with columns `state_0, ...`, (N, D), to fit a discretiser to.
 
-    They are the observations acted upon, by episode and step, and then the last one of every episode; other
-    columns are left aside.
+    They are the observations at which an action was played, by episode and step, and then the last one of
+    every episode; other columns are ignored.
 
     Raises:
-        InvalidData: naming the first row at fault and how many more there are.
+        InvalidData: naming the first invalid row and the number of others.
     """
     table = _Table(_as_path(path))
     dimensions = table.check_header(continuous=True, ignore_extra=True)
@@ -104,45 +104,27 @@ def read_observations(path: str | Path) -> Floats:
 
 
 def write_log(log: Log, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write a log as .csv or .parquet, the whole file or none.
+    """Write a log as .csv or .parquet, the whole file or nothing.
 
-    Floats are written with as many digits as it takes to read them back exactly, booleans as 0 and 1 in CSV.
+    Floats are written with enough digits to be read back exactly, booleans in CSV as 0 and 1.
 
     Raises:
-        InvalidSetting: if the file is there already, is of another kind, or cannot be written.
+        InvalidSetting: if the file exists, has another suffix, or cannot be written.
     """
     check_log(log)
     target = _as_path(path)
-    _check_suffix(target)
-    try:
-        if target.exists() and not overwrite:
-            raise InvalidSetting(
-                f"'path' must not be there already, got {str(target)!r}. "
-                "Choose another, or pass overwrite=True (--overwrite)."
-            )
-        parquet = target.suffix == ".parquet"
-        write_file(target, parquet_bytes(log.columns()) if parquet else _csv(log))
-    except OSError as problem:
-        raise InvalidSetting(
-            f"'path' must be a file that can be written, got {str(target)!r}: {problem.strerror or problem}."
-        ) from problem
+    content = parquet_bytes(log.columns()) if target.suffix == ".parquet" else _csv(log)
+    write_new(target, content, overwrite=overwrite)
 
 
 class _Table:
-    """A file of columns, whichever kind it is."""
+    """A file of columns, CSV or Parquet."""
 
     def __init__(self, path: Path) -> None:
-        _check_suffix(path)
-        self._path = path
-        try:
-            self._content = path.read_bytes()
-        except OSError as problem:
-            raise InvalidData(
-                f"'path' must be a file that can be read, got {str(path)!r}: {problem.strerror or problem}."
-            ) from problem
+        self._path, self._content = path, read_file(path)
         self._frame: pl.DataFrame | None = None
         if not self._content:
-            raise InvalidData(f"{str(path)!r} must hold one row at least, got an empty file.")
+            raise InvalidData(f"{str(path)!r} must contain at least one row, got an empty file.")
         if path.suffix == ".parquet":
             self._frame = parquet_frame(path, self._content)
             self.header = self._frame.columns
@@ -175,7 +157,7 @@ class _Table:
         for name in wanted:
             if name not in self.header:
                 close = difflib.get_close_matches(name, extra, n=1)
-                hint = f" Is it the one called {close[0]!r}?" if close else ""
+                hint = f" Is it {close[0]!r}?" if close else ""
                 raise InvalidData(
                     f"{str(self._path)!r} must have the columns {', '.join(wanted)}, got no {name!r}.{hint}"
                 )
@@ -184,7 +166,7 @@ class _Table:
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise InvalidData(
                 f"{str(self._path)!r} must have the columns {', '.join(wanted)} alone, got {extra[0]!r} too."
-                f"{hint} Pass ignore_extra=True (--ignore-extra) to leave it aside."
+                f"{hint} Pass ignore_extra=True (--ignore-extra) to ignore it."
             )
         return dimensions
 
@@ -195,26 +177,22 @@ class _Table:
             return columns, Places(rows, "row")
         places = Places(np.arange(1, self._frame.height + 1), "row")
         if not self._frame.height:
-            raise InvalidData(f"{str(self._path)!r} must hold one row at least, got none.")
+            raise InvalidData(f"{str(self._path)!r} must contain at least one row, got none.")
         return {name: parquet_column(self._frame, name, kind, places) for name, kind in kinds.items()}, places
 
 
 def _as_path(path: str | Path) -> Path:
-    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
-        raise InvalidSetting(f"'path' must be the name of a file, got {path!r}.")
-    return Path(path)
-
-
-def _check_suffix(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise InvalidSetting(f"'path' must end in {' or '.join(SUFFIXES)}, got {str(path)!r}.")
+    file = as_path("path", path)
+    if file.suffix not in SUFFIXES:
+        raise InvalidSetting(f"'path' must end in {' or '.join(SUFFIXES)}, got {str(file)!r}.")
+    return file
 
 
 def _csv(log: Log) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    # tolist: Python's own floats are written with as many digits as it takes to read them back exactly.
+    # tolist: Python's floats are written with enough digits to be read back exactly.
     cells = [
         (column.astype(np.int8) if column.dtype == bool else column).tolist()
         for column in log.columns().values()

@@ -1,4 +1,4 @@
-"""What a log holds and what looks odd in it, before anything is learnt from it."""
+"""Contents of a log, and rows that may be mistakes, before anything is learnt from it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from chary.mdp.setting import REWARD_TOLERANCE, Setting
 __all__ = ["Inspection", "PairCount", "Suspicion", "inspect"]
 
 
-# How many pairs, states and rows are named.
+# The largest number of pairs, states and rows in a list.
 NAMED = 5
-# Shorter episodes are alike by chance.
+# Shorter episodes may be equal by chance.
 LONG_ENOUGH = 5
-# Tukey's fences for what is far out.
+# Tukey's fences for values that are far out.
 FENCE = 3.0
 
 
 class PairCount(NamedTuple):
-    """How often an action was played in a state."""
+    """The number of times an action was played in a state."""
 
     state: int
     action: int
@@ -32,7 +32,7 @@ class PairCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """Something that may be a mistake in the log: what, how many rows, and the first of them.
+    """A possible mistake in the log: its kind, the number of rows, and the first of them.
 
     `kind` is one of `constant_reward`, `outlier_reward`, `reward_range`, `duplicated_episode`, `single_step`,
     `cut_off`, `ending`.
@@ -46,11 +46,11 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What a log holds.
+    """The contents of a log.
 
     Pairs are state-action pairs. `pairs_possible` are those the setting allows; without one, every action
-    seen in every state acted in. `median_visits` is over pairs seen. `terminal_states` are those that
-    terminated steps led to, `horizon_at_least` is the length of the longest episode.
+    seen in every state in which one was played. `median_visits` is over pairs seen. `terminal_states` are
+    those that terminated steps led to, `horizon_at_least` is the length of the longest episode.
     """
 
     episodes: int
@@ -109,27 +109,27 @@ class Inspection:
             ("rewards", f"{self.lowest_reward:g} to {self.highest_reward:g}"),
             ("mean return", f"{self.mean_return:g}"),
             ("terminal states", ends),
-            ("horizon", f"must be declared as {self.horizon_at_least} at least"),
+            ("horizon", f"must be at least {self.horizon_at_least}"),
         ]
         width = max(len(name) for name, _ in lines)
         text = [f"{name.ljust(width)}  {value}" for name, value in lines]
         if self.suspicions:
-            text += ["", "Worth a look:", *(f"- {each.sentence}" for each in self.suspicions)]
+            text += ["", "Possible mistakes:", *(f"- {each.sentence}" for each in self.suspicions)]
         else:
-            text += ["", "Nothing looks odd."]
+            text += ["", "No suspicious rows."]
         return "\n".join(text)
 
 
 def inspect(log: Log, setting: Setting | None = None) -> Inspection:
-    """Return what a log holds: counts, coverage, lengths, rewards, and what looks odd.
+    """Return the contents of a log: counts, coverage, lengths, rewards, and suspicious rows.
 
     Args:
         log: The log.
-        setting: What the agent will be told. States, actions and steps outside it are refused; rewards and
+        setting: The setting of the agent. States, actions and steps outside it are refused; rewards and
             endings that an agent would refuse are listed as suspicious.
 
     Raises:
-        InvalidData: if the log has states, actions or steps that the setting has not.
+        InvalidData: if the log has states, actions or steps that the setting does not have.
 
     Example:
         >>> log = Log.from_arrays(episode=[0, 0], t=[0, 1], state=[0, 1], action=[0, 1], reward=[0, 1],
@@ -144,7 +144,7 @@ def inspect(log: Log, setting: Setting | None = None) -> Inspection:
     lengths = log.lengths
     acted, actions = np.unique(log.state), np.unique(log.action)
     possible = len(acted) * len(actions) if setting is None else setting.n_pairs
-    # Numbered among those seen: a state may be any number, and S * A may not fit anywhere.
+    # Numbered among those seen: a state may be any number, and S * A may be too large for memory.
     code = np.searchsorted(acted, log.state) * len(actions) + np.searchsorted(actions, log.action)
     pairs, visits = np.unique(code, return_counts=True)
     least = np.argsort(visits, kind="stable")[:NAMED]
@@ -196,9 +196,9 @@ def _odd_rewards(log: Log) -> list[Suspicion]:
     rewards = log.reward
     values, counts = np.unique(rewards, return_counts=True)
     if len(values) == 1 and len(rewards) > 1:
-        rule = f"the same reward, {values[0]:g}, as everywhere: there is nothing to learn from it"
+        rule = f"the same reward, {values[0]:g}, in every row: nothing can be learnt from it"
         return _suspicion(log, "constant_reward", np.ones(len(rewards), dtype=bool), rule)
-    # Where most rewards are alike, often 0, they would make fences so narrow that every other lies outside.
+    # If most rewards are equal, often 0, fences that include them would exclude all others.
     others = rewards[rewards != values[np.argmax(counts)]]
     if len(others) < LONG_ENOUGH:
         return []
@@ -227,8 +227,8 @@ def _odd_endings(log: Log, setting: Setting | None) -> list[Suspicion]:
     )
     named = [int(s) for s in states if s in ends][:NAMED]
     rule = (
-        f"a step from or to a state that ends episodes elsewhere ({', '.join(map(str, named))}), which "
-        "agents refuse: give endings a state of their own with log.with_own_ending()"
+        f"a step from or to a state that ends other episodes ({', '.join(map(str, named))}), which agents "
+        "refuse: give endings a separate state with log.with_own_ending()"
     )
     return _suspicion(log, "ending", goes_on, rule)
 
@@ -248,8 +248,8 @@ def _odd_episodes(log: Log) -> list[Suspicion]:
     found = _suspicion(log, "single_step", episodes(single), "the only step of its episode")
     cut = ~log.terminated[ends - 1] & (lengths < lengths.max())
     rule = (
-        "the start of an episode that ends without 'terminated' before the longest does: if it was cut off, "
-        "fine; if the process ended, 'terminated' is missing"
+        "the start of an episode that is shorter than the longest and ends without 'terminated': correct "
+        "if it was cut off; otherwise 'terminated' is missing"
     )
     found += _suspicion(log, "cut_off", episodes(cut), rule)
     rule = f"the start of an episode of {LONG_ENOUGH} steps or more that repeats an earlier one step for step"
@@ -257,7 +257,7 @@ def _odd_episodes(log: Log) -> list[Suspicion]:
 
 
 def _repeated(log: Log, first: Ints, ends: Ints) -> Bools:
-    """Return which episodes, long enough, are equal to one before them."""
+    """Return which episodes of sufficient length are equal to an earlier one."""
     table = np.stack(
         [log.state, log.action, log.next_state, log.reward.view(np.int64), log.terminated.astype(np.int64)],
         axis=1,

@@ -1,4 +1,4 @@
-"""Logged decisions as a value: transitions by episode and step, checked once, read-only ever after."""
+"""Logged decisions as a value: transitions by episode and step, checked once, read-only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chary.data._columns import (
     sorted_order,
 )
 from chary.errors import InvalidData, InvalidSetting, check_integer
-from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting
+from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
 from chary.model.bounds import Bounds
 from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
@@ -35,23 +35,23 @@ __all__ = ["Log", "check_log"]
 class Log:
     """Logged transitions, sorted by episode and step, each array of shape (N,) and read-only.
 
-    Whatever order they are given in, a log holds every step of an episode from t = 0 on, once, each leading
-    to the state the next one starts in, and none after one that terminated. `row` says where each came from,
-    so that later errors can say so, too; `unit` is what `row` counts (`row` for files, `entry` for arrays).
+    Transitions may be given in any order. A log contains every step of an episode from t = 0 on, once, each
+    leading to the state in which the next one starts, and none after one that terminated. `row` is the place
+    each came from, for later errors; `unit` is what `row` counts (`row` for files, `entry` for arrays).
 
     Args:
         episode: Which episode, whole numbers >= 0 in any order and with any gaps.
         t: The step within the episode, from 0 without gaps.
         state: The state acted in, a whole number >= 0.
         action: The action played, a whole number >= 0.
-        reward: What it earned, in the user's own units, finite.
+        reward: The reward, in the user's units, finite.
         next_state: The state it led to.
-        terminated: Whether the episode ended there of itself; one that was cut off ends without.
-        row: Where each transition came from; 0, 1, 2, ... by default.
+        terminated: Whether the episode ended there by itself; false if it was cut off.
+        row: The place each transition came from; 0, 1, 2, ... by default.
         unit: What `row` counts.
 
     Raises:
-        InvalidData: naming the first row at fault and how many more there are.
+        InvalidData: naming the first invalid row and the number of others.
 
     Example:
         >>> log = Log(episode=[0, 0], t=[1, 0], state=[4, 2], action=[0, 1], reward=[1, 0.5],
@@ -85,15 +85,14 @@ class Log:
         row: ArrayLike | None = None,
         unit: str = "entry",
     ) -> None:
-        given = {"episode": episode, "t": t, "state": state, "action": action, "reward": reward}
-        given |= {"next_state": next_state, "terminated": terminated}
-        raw = {name: as_column(name, values) for name, values in given.items()}
+        given = (episode, t, state, action, reward, next_state, terminated)
+        raw = {name: as_column(name, values) for name, values in zip(COLUMNS, given, strict=True)}
         size = len(raw["episode"])
         for name, column in raw.items():
             if len(column) != size:
                 raise InvalidData(f"{name!r} must be as long as 'episode', {size}, got {len(column)}.")
         if size == 0:
-            raise InvalidData("'episode' must hold one transition at least, got none.")
+            raise InvalidData("'episode' must contain at least one transition, got none.")
         counting = Places(np.arange(size), "entry")
         given_rows = counting.number if row is None else as_column("row", row)
         if len(given_rows) != size:
@@ -129,10 +128,10 @@ class Log:
         n_states: int | None = None,
         n_actions: int | None = None,
     ) -> Log:
-        """Return the log of seven columns, held against what is known of the problem; see `checked`.
+        """Return the log of seven columns, compared with what is known about the problem; see `checked`.
 
         Raises:
-            InvalidData: naming the first entry at fault and how many more there are.
+            InvalidData: naming the first invalid entry and the number of others.
         """
         log = cls(
             episode=episode,
@@ -150,7 +149,7 @@ class Log:
         """Return the log of episodes given as lists of transitions, numbered in their order.
 
         Raises:
-            InvalidData: if something else is among them, or they do not make up episodes.
+            InvalidData: if one is not a Transition, or they do not form episodes.
 
         Example:
             >>> Log.from_transitions([[Transition(0, 1, 0.5, 2, True)]]).n_episodes
@@ -162,7 +161,7 @@ class Log:
                 steps += [(k, t, step) for t, step in enumerate(episode)]
         except TypeError as problem:
             raise InvalidData(
-                f"'episodes' must be lists of transitions, one list an episode, got {shown(episodes)}."
+                f"'episodes' must be lists of transitions, one list per episode, got {shown(episodes)}."
             ) from problem
         for k, t, step in steps:
             if not isinstance(step, Transition):
@@ -170,7 +169,7 @@ class Log:
                     f"'episodes' must be lists of transitions, got {shown(step)} in episode {k}, t {t}."
                 )
         if not steps:
-            raise InvalidData("'episodes' must hold one transition at least, got none.")
+            raise InvalidData("'episodes' must contain at least one transition, got none.")
         objects = {
             name: np.fromiter((getattr(step, name) for _, _, step in steps), dtype=object, count=len(steps))
             for name in Transition._fields
@@ -206,12 +205,12 @@ class Log:
 
     @property
     def n_states(self) -> int:
-        """The least number S of states that holds every one seen, numbered from 0."""
+        """The smallest number S of states that covers every one seen, numbered from 0."""
         return int(max(self.state.max(), self.next_state.max())) + 1
 
     @property
     def n_actions(self) -> int:
-        """The least number A of actions that holds every one seen, numbered from 0."""
+        """The smallest number A of actions that covers every one seen, numbered from 0."""
         return int(self.action.max()) + 1
 
     @property
@@ -222,7 +221,7 @@ class Log:
 
     @property
     def horizon(self) -> int:
-        """The length of the longest episode: what a setting must declare at least."""
+        """The length of the longest episode: the smallest horizon that a setting can declare."""
         return int(self.t.max()) + 1
 
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -230,7 +229,7 @@ class Log:
         return {name: getattr(self, name) for name in COLUMNS}
 
     def episodes(self) -> Iterator[list[Transition]]:
-        """Yield the transitions of one episode after the other, as `TabularAgent.warm_start` takes them."""
+        """Yield the transitions episode by episode, as `TabularAgent.warm_start` takes them."""
         begin = 0
         for length in self.lengths.tolist():
             span = slice(begin, begin + length)
@@ -246,27 +245,27 @@ class Log:
         n_states: int | None = None,
         n_actions: int | None = None,
     ) -> Log:
-        """Return this log, once it agrees with what is known of the problem.
+        """Return this log, once it agrees with what is known about the problem.
 
-        A setting says it all: states, actions, which are allowed where, the horizon, the reward scale,
-        declared rewards, and that a state ends either every episode that reaches it or none. What it accepts,
-        an agent told the same setting accepts in `warm_start`.
+        A setting describes states, actions, which are allowed where, the horizon, the reward scale and
+        declared rewards; with one, a state must end either every episode that reaches it or none. A log that
+        passes is accepted by `warm_start` of an agent with the same setting.
 
         Args:
-            setting: What the agent will be told; nothing else can be given with it.
-            reward_range: The lowest and the highest reward there can be.
+            setting: The setting of the agent; nothing else can be given with it.
+            reward_range: The lowest and the highest possible reward.
             n_states: The number S of states.
             n_actions: The number A of actions.
 
         Raises:
-            InvalidData: naming the first row at fault and how many more there are.
-            InvalidSetting: if the problem itself is described wrongly.
+            InvalidData: naming the first invalid row and the number of others.
+            InvalidSetting: if the description of the problem is invalid.
         """
         if setting is not None:
             if not (reward_range is None and n_states is None and n_actions is None):
                 raise InvalidSetting(
-                    "'setting' must be given alone, got reward_range, n_states or n_actions as well: it says "
-                    "them already."
+                    "'setting' must be given alone, got reward_range, n_states or n_actions as well: it "
+                    "contains them already."
                 )
             self.check_shape(setting)
             self._check_rewards(setting.scale, REWARD_TOLERANCE * setting.scale.span)
@@ -289,9 +288,9 @@ class Log:
         Raises:
             InvalidData: if the log does not agree with the setting, see `checked`.
         """
-        _check_is_setting(setting)
+        check_setting(setting)
         self.checked(setting=setting)
-        # Only the rows are of use; these bounds are the quickest to keep beside them.
+        # Only the rows are needed; these bounds are the cheapest to update with them.
         knowledge = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
         rewards = np.clip((self.reward - setting.scale.low) / setting.scale.span, 0.0, 1.0)
         knowledge.learn(self.state, setting.pair_index[self.state, self.action], self.next_state, rewards)
@@ -300,13 +299,13 @@ class Log:
         return counts
 
     def with_own_ending(self, state: int | None = None) -> Log:
-        """Return the log with a state of its own for endings: every terminated step leads to it.
+        """Return the log with a separate state for endings: every terminated step leads to it.
 
         Agents need one where the same state ends some episodes and not others, as cells of continuous
         observations do.
 
         Args:
-            state: Its number; `n_states` by default, the first that is free.
+            state: Its number; by default `n_states`, the first unused one.
 
         Raises:
             InvalidData: if a step of the log starts in that state, or leads to it without terminating.
@@ -314,17 +313,17 @@ class Log:
         ending = self.n_states if state is None else check_integer("state", state, minimum=0)
         places = Places(self.row, self.unit)
         taken = (self.state == ending) | ((self.next_state == ending) & ~self.terminated)
-        way_out = f"Use state {self.n_states}, the first that is free."
-        places.refuse("state", "be one that nothing else uses", taken, lambda i: f"{ending}, used", way_out)
+        way_out = f"Use state {self.n_states}, the first unused one."
+        places.refuse("state", "not be used by other steps", taken, lambda i: f"{ending}, used", way_out)
         moved = {**self.columns(), "next_state": np.where(self.terminated, ending, self.next_state)}
         return Log(**moved, row=self.row, unit=self.unit)
 
     def padded(self, horizon: int) -> Log:
         """Return the log with steps of reward 0 after every ending, up to `horizon`, and no ending before.
 
-        Agents need it where rewards can be negative: to end early would pay. The steps lead from state
-        `n_states`, which nothing else uses, to itself with action 0; allow no other action there. Their row
-        is that of the ending.
+        Agents need it where rewards can be negative, because ending early would be rewarded. The added steps
+        lead from state `n_states`, which nothing else uses, to itself with action 0; allow no other action
+        there. Their row is that of the ending.
 
         Raises:
             InvalidSetting: if an episode is longer.
@@ -355,8 +354,8 @@ class Log:
         return Log(**columns, terminated=np.zeros(len(row), dtype=bool), row=row, unit=self.unit)
 
     def check_shape(self, setting: Setting) -> None:
-        """Raise InvalidData where a state, an action or a step is none of the setting's."""
-        _check_is_setting(setting)
+        """Raise InvalidData at a state, an action or a step that the setting does not have."""
+        check_setting(setting)
         self._check_below("state", setting.n_states)
         self._check_below("next_state", setting.n_states)
         self._check_below("action", setting.n_actions)
@@ -399,13 +398,13 @@ class Log:
         )
 
     def _check_declared(self, setting: Setting) -> None:
-        """Raise InvalidData where a reward is not the one the setting declares."""
+        """Raise InvalidData at a reward that differs from the declared one."""
         known = setting.known
         if known is None:
             return
         pair = setting.pair_index[self.state, self.action]
         listed = np.repeat(np.arange(setting.n_pairs), np.diff(known.start)) * setting.n_states
-        # One more entry that nothing is equal to, for what lies beyond the list.
+        # One more entry that equals nothing, for what is beyond the list.
         listed = np.append(listed + known.successor, setting.n_pairs * setting.n_states)
         rewards = np.append(known.reward, np.nan)
         wanted = pair * setting.n_states + self.next_state
@@ -426,25 +425,25 @@ class Log:
         )
 
     def _check_endings(self, setting: Setting) -> None:
-        """Raise InvalidData where a state ends episodes at one time and not at another."""
+        """Raise InvalidData at a state that ends some episodes and not others."""
         places = Places(self.row, self.unit)
         ends = setting.terminal.copy()
         ends[self.next_state[self.terminated]] = True
         goes_on = ends[self.state] | (ends[self.next_state] & ~self.terminated)
         places.refuse(
             "terminated",
-            "be true whenever a state is reached that ends episodes elsewhere",
+            "be true whenever a state is reached that ends other episodes",
             goes_on,
             lambda i: (
                 f"a step {'from' if ends[self.state[i]] else 'to'} such a state, "
                 f"{self.state[i] if ends[self.state[i]] else self.next_state[i]},"
             ),
-            "Give endings a state of their own: log.with_own_ending().",
+            "Give endings a separate state: log.with_own_ending().",
         )
         if setting.scale.low != 0.0:
             places.refuse(
                 "terminated",
-                f"be false where rewards have an offset, here {setting.scale.low:g}: ending early would pay",
+                f"be false with a reward offset, here {setting.scale.low:g}: it would reward ending early",
                 self.terminated,
                 lambda i: "true",
                 "Pad episodes with reward 0: log.padded(horizon).",
@@ -456,14 +455,6 @@ def check_log(log: object) -> None:
     if not isinstance(log, Log):
         raise InvalidSetting(
             f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
-
-
-def _check_is_setting(setting: object) -> None:
-    if not isinstance(setting, Setting):
-        raise InvalidSetting(
-            f"'setting' must be a Setting, got {type(setting).__name__}. "
-            "Use Setting.declare(...), or the `setting` of a FiniteMDP."
         )
 
 
@@ -480,7 +471,7 @@ def _check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
         "t",
         "be different for every step of an episode",
         same & (t == t[before]),
-        lambda i: f"{step(i)}, as in {places.at(int(before[i]))} already,",
+        lambda i: f"{step(i)}, as in {places.at(int(before[i]))},",
     )
     places.refuse(
         "t",
@@ -498,7 +489,7 @@ def _check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
     broken = np.concatenate([same[1:], [False]]) & (columns["next_state"] != state[after])
     places.refuse(
         "next_state",
-        "be the state that the following step starts in",
+        "be the state in which the next step starts",
         broken,
         lambda i: f"{columns['next_state'][i]}, and then {state[after[i]]} in {places.at(int(after[i]))},",
     )

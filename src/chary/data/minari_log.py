@@ -32,15 +32,15 @@ def read_minari(
     of the dataset. Nothing is downloaded.
 
     Args:
-        dataset: The id of a dataset that lies on this machine, or a `minari.MinariDataset`.
-        setting: What the agent will be told, see `Log.checked`.
-        reward_range: The lowest and the highest reward there can be.
+        dataset: The id of a dataset on this machine, or a `minari.MinariDataset`.
+        setting: The setting of the agent, see `Log.checked`.
+        reward_range: The lowest and the highest possible reward.
         n_states: The number S of states.
         n_actions: The number A of actions.
-        discretiser: What turns observations into states.
+        discretiser: A function from observations to states.
 
     Raises:
-        InvalidData: if there is no such dataset, or its contents are no log.
+        InvalidData: if there is no such dataset, or its contents are not a log.
         InvalidSetting: if Minari is not installed.
     """
     found = _dataset(dataset)
@@ -67,7 +67,7 @@ def read_minari(
         columns["terminated"].append(episode.terminations)
         observed.append((points[:-1], points[1:]))
     if not observed:
-        raise InvalidData("'dataset' must hold one episode at least, got none.")
+        raise InvalidData("'dataset' must contain at least one episode, got none.")
     try:
         joined = {name: np.concatenate(parts) for name, parts in columns.items()}
         states = {
@@ -97,7 +97,7 @@ def _dataset(dataset: Any) -> Any:
         import minari
     except ImportError as problem:
         raise InvalidSetting(
-            "'minari' must be installed to read its datasets, got none. Run: pip install 'chary[minari]'."
+            "Reading Minari datasets needs Minari. Run: pip install 'chary[minari]'."
         ) from problem
     if isinstance(dataset, minari.MinariDataset):
         return dataset

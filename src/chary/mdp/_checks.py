@@ -1,4 +1,4 @@
-"""Where the numbers of an MDP enter: each is checked once, and copied read-only."""
+"""Checks of the numbers of an MDP: each is checked once, and copied read-only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def as_value_cap(value_cap: float | None, horizon: int) -> float:
 
 
 def as_list(name: str, states: Iterable[int]) -> list[int]:
-    """Return whole numbers as a list: an iterator could be read only once."""
+    """Return whole numbers as a list, since an iterator can be read only once."""
     if not isinstance(states, Iterable):
         raise InvalidMDP(f"{name!r} must be a list of states, got {states!r}.")
     return [check_integer(name, state, minimum=0, error=InvalidMDP) for state in states]
@@ -58,7 +58,7 @@ def as_list(name: str, states: Iterable[int]) -> list[int]:
 def terminal_mask(terminal: Iterable[int], S: int) -> Bools:
     states = np.asarray(as_list("terminal", terminal), dtype=np.int64)
     if len(states) and states.max() >= S:
-        raise InvalidMDP(f"'terminal' must hold states 0..{S - 1}, got {int(states[states >= S][0])}.")
+        raise InvalidMDP(f"'terminal' must contain states 0..{S - 1}, got {int(states[states >= S][0])}.")
     mask = np.zeros(S, dtype=bool)
     mask[states] = True
     return mask
@@ -113,17 +113,17 @@ def as_start(start: ArrayLike | int, S: int, terminal: Bools) -> Floats:
             )
         if (distribution < 0).any() or abs(distribution.sum() - 1) > ROW_SUM_TOLERANCE:
             raise InvalidMDP(
-                f"'start' must hold probabilities that sum to 1, got a sum of {distribution.sum():.12g}."
+                f"'start' must contain probabilities that sum to 1, got a sum of {distribution.sum():.12g}."
             )
     ended = np.flatnonzero((distribution > 0) & terminal)
     if len(ended):
-        raise InvalidMDP(f"'start' must not lie on a terminal state, got state {int(ended[0])}.")
+        raise InvalidMDP(f"'start' must not be a terminal state, got state {int(ended[0])}.")
     return frozen(distribution)
 
 
 def check_probabilities(p: Floats) -> None:
     if (p < 0).any():
-        raise InvalidMDP(f"'P' must hold probabilities >= 0, got {float(p.min())}.")
+        raise InvalidMDP(f"'P' must contain probabilities >= 0, got {float(p.min())}.")
 
 
 def check_rows(setting: Setting, pair: Ints, x: Ints, p: Floats) -> None:
@@ -157,7 +157,7 @@ def check_rows(setting: Setting, pair: Ints, x: Ints, p: Floats) -> None:
 
 
 def check_rewards(scaled: Floats, scale: RewardScale) -> Floats:
-    # A scaling by the extremes themselves may leave 1 + 1e-16; anything more is the user's mistake.
+    # Scaling by the extremes themselves may give 1 + 1e-16; anything more is a mistake.
     if len(scaled) and not (
         np.isfinite(scaled).all() and scaled.min() >= -1e-12 and scaled.max() <= 1 + 1e-12
     ):

@@ -1,11 +1,10 @@
-"""Finite MDPs: validated once, sparse inside, read-only ever after."""
+"""Finite MDPs: validated once, stored as sparse rows, read-only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from inspect import signature
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,7 +58,7 @@ class FiniteMDP:
     cumulative: Floats
     start: Floats
     known: KnownReward
-    recorded_policy: Ints | None = field(default=None)
+    recorded_policy: Ints | None = None
 
     @property
     def n_states(self) -> int:
@@ -87,7 +86,7 @@ class FiniteMDP:
         return bool((~self.setting.allowed[~self.setting.terminal]).any())
 
     def told(self, reward: str = "estimated") -> Setting:
-        """Return what an agent may know of this problem: with `reward="known"`, its reward function too."""
+        """Return what an agent may know of this problem; if `reward` is known, its reward function, too."""
         check_choice("reward", reward, REWARD_KNOWLEDGE)
         if reward == "estimated":
             return self.setting
@@ -123,28 +122,25 @@ class FiniteMDP:
         """Build from dense arrays.
 
         `P` has shape (S, A, S); `R` has shape (S, A), or (S, A, S) for rewards that depend on the
-        successor. Rows of pairs that are not allowed are not looked at. `options` are those of
-        `from_successors`.
+        successor. Rows of pairs that are not allowed are ignored. `options` are those of `from_successors`.
 
         Example:
             >>> P = np.array([[[0.5, 0.5]], [[0.0, 1.0]]])
             >>> FiniteMDP.from_arrays(P, np.array([[0.0], [1.0]]), horizon=3).n_states
             2
         """
-        _check_options(options)
+        chosen = _Options.of(options)
         dense = as_floats("P", as_numbers("P", P))
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or 0 in dense.shape:
             raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
         S, A = dense.shape[:2]
         rewards = as_rewards(as_numbers("R", R), S, A)
-        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
         given = None if allowed is None else as_numbers("allowed", allowed)
-        mask = allowed_mask(given, S, A, terminal_mask(options["terminal"], S))
+        mask = allowed_mask(given, S, A, terminal_mask(chosen.terminal, S))
         check_probabilities(dense[mask])
         s, a, x = np.nonzero((dense > 0) & mask[:, :, None])
         r = rewards[s, a] if rewards.ndim == 2 else rewards[s, a, x]
-        listed = rewards if rewards.ndim == 3 else None
-        return cls._assemble(S, A, s, a, x, dense[s, a, x], r, mask, rewards, listed, **options)
+        return cls._assemble(chosen, _Entries(s, a, x, dense[s, a, x], r), mask, rewards)
 
     @classmethod
     def from_sparse(
@@ -153,17 +149,17 @@ class FiniteMDP:
         """Build from SciPy sparse rows.
 
         `P` is a sparse matrix of shape (S * A, S) whose row s * A + a belongs to (s, a), or a
-        sequence of A sparse matrices of shape (S, S), one an action. `R` has shape (S, A).
+        sequence of A sparse matrices of shape (S, S), one per action. `R` has shape (S, A).
         """
         from scipy import sparse
 
-        _check_options(options)
+        chosen = _Options.of(options)
         matrices = list(P) if isinstance(P, (list, tuple)) else [P]
         if not matrices or not all(sparse.issparse(m) for m in matrices):
             raise InvalidMDP(
                 f"'P' must be a SciPy sparse matrix or a sequence of them, got {type(P).__name__}."
             )
-        # tocoo, not tocsr: the latter would add duplicate entries up in silence.
+        # tocoo, not tocsr: the latter would silently add up duplicate entries.
         entries = [m.tocoo() for m in matrices]
         S = int(entries[0].shape[1])
         if sparse.issparse(P):
@@ -175,7 +171,9 @@ class FiniteMDP:
         else:
             A = len(entries)
             if any(m.shape != (S, S) for m in entries):
-                raise InvalidMDP(f"'P' must hold matrices of shape (S, S), got {[m.shape for m in entries]}.")
+                raise InvalidMDP(
+                    f"'P' must contain matrices of shape (S, S), got {[m.shape for m in entries]}."
+                )
             s = np.concatenate([m.row for m in entries]).astype(np.int64)
             a = np.concatenate([np.full(len(m.row), i) for i, m in enumerate(entries)]).astype(np.int64)
             x = np.concatenate([m.col for m in entries]).astype(np.int64)
@@ -185,12 +183,10 @@ class FiniteMDP:
             raise InvalidMDP(
                 "'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s')."
             )
-        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
         given = None if allowed is None else as_numbers("allowed", allowed)
-        mask = allowed_mask(given, S, A, terminal_mask(options["terminal"], S))
-        return cls._assemble(
-            S, A, s, a, x, np.asarray(p, dtype=float), rewards[s, a], mask, rewards, None, **options
-        )
+        mask = allowed_mask(given, S, A, terminal_mask(chosen.terminal, S))
+        found = _Entries(s, a, x, np.asarray(p, dtype=float), rewards[s, a])
+        return cls._assemble(chosen, found, mask, rewards)
 
     @classmethod
     def from_successors(
@@ -201,7 +197,7 @@ class FiniteMDP:
         n_actions: int,
         **options: Any,
     ) -> FiniteMDP:
-        """Build from one list of (successor, probability, reward) for each allowed pair (s, a).
+        """Build from one list of (successor, probability, reward) per allowed pair (s, a).
 
         Args:
             rows: The lists; a pair without one is not allowed.
@@ -212,19 +208,19 @@ class FiniteMDP:
                 `value_cap`, an upper bound on the optimal value in scaled units; `support`, the
                 declared number of successors; `reward_range`, (low, high) of the user's rewards,
                 (0, 1) by default; `pad`, which makes terminal states absorbing with reward 0, so that a
-                reward offset cannot change which policy is best; `recorded_policy`, an action a
+                reward offset cannot change which policy is best; `recorded_policy`, one action per
                 state or probabilities of shape (S, A).
 
         Raises:
             InvalidMDP: if the lists or options do not describe an MDP.
         """
-        _check_options(options)
+        chosen = _Options.of(options)
         S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
         A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
         try:
-            entries = [(s, a, x, p, r) for (s, a), successors in rows.items() for x, p, r in successors]
+            listed = [(s, a, x, p, r) for (s, a), successors in rows.items() for x, p, r in successors]
             pairs = np.array(list(rows), dtype=np.int64).reshape(-1, 2)
-            table = np.array(entries, dtype=float).reshape(-1, 5)
+            table = np.array(listed, dtype=float).reshape(-1, 5)
         except (AttributeError, TypeError, ValueError, OverflowError) as problem:
             raise InvalidMDP(
                 "'rows' must map pairs (s, a) to lists of (successor, probability, reward), "
@@ -241,82 +237,44 @@ class FiniteMDP:
         if not whole.all():
             raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
         from_state, action, to_state = (table[:, i].astype(np.int64) for i in range(3))
-        options["terminal"] = as_list("terminal", as_states("terminal", options.get("terminal", ())))
-        mask[terminal_mask(options["terminal"], S)] = False
-        return cls._assemble(
-            S, A, from_state, action, to_state, table[:, 3], table[:, 4], mask, None, None, **options
-        )
+        mask[terminal_mask(chosen.terminal, S)] = False
+        entries = _Entries(from_state, action, to_state, table[:, 3], table[:, 4])
+        return cls._assemble(chosen, entries, mask, None)
 
     @classmethod
     def _assemble(
-        cls,
-        S: int,
-        A: int,
-        s: Ints,
-        a: Ints,
-        x: Ints,
-        p: Floats,
-        r: Floats,
-        mask: Bools,
-        pair_reward: Floats | None,
-        listed_reward: Floats | None,
-        *,
-        horizon: int,
-        name: str = "custom",
-        start: ArrayLike | int = 0,
-        terminal: Iterable[int] = (),
-        discount: float = 1.0,
-        value_cap: float | None = None,
-        support: ArrayLike | None = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        pad: bool = False,
-        recorded_policy: ArrayLike | None = None,
+        cls, options: _Options, entries: _Entries, mask: Bools, declared: Floats | None
     ) -> FiniteMDP:
-        ends = terminal_mask(terminal, S)
-        scale = RewardScale.of(reward_range)
-        first = as_start(as_numbers("start", start), S, ends)
-        if not isinstance(name, str):
-            raise InvalidMDP(f"'name' must be a text, got {type(name).__name__}.")
-        if not isinstance(pad, (bool, np.bool_)):
-            raise InvalidMDP(f"'pad' must be True or False, got {pad!r}.")
-        if pad:
-            absorbing = np.flatnonzero(ends)
-            keep = ~ends[s]
-            s, a, x = (
-                np.concatenate([v[keep], w]) for v, w in ((s, absorbing), (a, 0 * absorbing), (x, absorbing))
-            )
-            p, r = (
-                np.concatenate([p[keep], np.ones(len(absorbing))]),
-                np.concatenate([r[keep], np.zeros(len(absorbing))]),
-            )
-            mask = mask.copy()
-            mask[ends], ends = False, np.zeros(S, dtype=bool)
-            mask[absorbing, 0] = True
-            if pair_reward is not None:
-                pair_reward = pair_reward.copy()
-                pair_reward[absorbing] = 0.0
-            if listed_reward is not None:
-                listed_reward = listed_reward.copy()
-                listed_reward[absorbing] = 0.0
+        """Return the MDP of some entries at allowed pairs; `declared` are rewards, (S, A) or (S, A, S)."""
+        S, A = mask.shape
+        ends = terminal_mask(options.terminal, S)
+        scale = RewardScale.of(options.reward_range)
+        start = as_start(as_numbers("start", options.start), S, ends)
+        if not isinstance(options.name, str):
+            raise InvalidMDP(f"'name' must be a text, got {type(options.name).__name__}.")
+        if not isinstance(options.pad, (bool, np.bool_)):
+            raise InvalidMDP(f"'pad' must be True or False, got {options.pad!r}.")
+        if options.pad:
+            entries, mask, declared = _padded(entries, mask, declared, ends)
+            ends = np.zeros(S, dtype=bool)
         elif scale.low != 0.0 and ends.any():
             raise InvalidMDP(
                 f"'reward_range' must start at 0 where episodes can end early, got {scale.low:g} with "
-                "terminal states: the offset would pay for ending early. Use pad=True to make terminal "
+                "terminal states: the offset would reward ending early. Use pad=True to make terminal "
                 "states absorbing with reward 0."
             )
         told = Setting.declare(
             n_states=S,
             n_actions=A,
-            horizon=horizon,
+            horizon=options.horizon,
             allowed=mask,
             terminal=np.flatnonzero(ends),
-            discount=discount,
-            value_cap=value_cap,
-            support=support,
+            discount=options.discount,
+            value_cap=options.value_cap,
+            support=options.support,
             scale=scale,
         )
-        inside = mask[s, a]
-        s, a, x, p, r = s[inside], a[inside], x[inside], p[inside], r[inside]
+        s, a, x, p, r = entries.where(mask[entries.s, entries.a])
         if len(x) and (x.min() < 0 or x.max() >= S):
             raise InvalidMDP(
                 f"'P' must lead to states 0..{S - 1}, got a successor {int(x[(x < 0) | (x >= S)][0])}."
@@ -329,72 +287,97 @@ class FiniteMDP:
         positive = p > 0
         pair, x, p, scaled = pair[positive], x[positive], p[positive], scaled[positive]
         row_start = np.searchsorted(pair, np.arange(told.n_pairs + 1)).astype(np.int64)
+        policy = options.recorded_policy
         return cls(
-            name=name,
+            name=options.name,
             setting=told,
             row_start=frozen(row_start),
             successor=frozen(x.astype(np.int64)),
             probability=frozen(p.astype(float)),
             reward=frozen(scaled),
             cumulative=frozen(cumulative_rows(row_start, p)),
-            start=first,
-            known=_known_reward(told, row_start, x, scaled, pair_reward, listed_reward),
-            recorded_policy=None
-            if recorded_policy is None
-            else as_policy("recorded_policy", recorded_policy, told),
+            start=start,
+            known=_known_reward(told, row_start, x, scaled, declared),
+            recorded_policy=None if policy is None else as_policy("recorded_policy", policy, told),
         )
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidMDP for an option that FiniteMDP does not have, or a missing horizon."""
-    known = [
-        name for name, p in signature(FiniteMDP._assemble).parameters.items() if p.kind is p.KEYWORD_ONLY
-    ]
-    for name, value in options.items():
-        if name not in known:
-            raise InvalidMDP(f"{name!r} is no option of a FiniteMDP ({', '.join(known)}), got {value!r}.")
-    if "horizon" not in options:
-        raise InvalidMDP("'horizon' must be given, got none. It is the number of steps of an episode.")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Options:
+    """The options that all three constructors share, see `FiniteMDP.from_successors`."""
+
+    horizon: int
+    name: str = "custom"
+    start: ArrayLike | int = 0
+    terminal: Iterable[int] = ()
+    discount: float = 1.0
+    value_cap: float | None = None
+    support: ArrayLike | None = None
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    pad: bool = False
+    recorded_policy: ArrayLike | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> _Options:
+        """Return the given options, or raise InvalidMDP at an unknown one or a missing horizon."""
+        known = [each.name for each in fields(cls)]
+        for name, value in given.items():
+            if name not in known:
+                raise InvalidMDP(
+                    f"{name!r} is not an option of a FiniteMDP ({', '.join(known)}), got {value!r}."
+                )
+        if "horizon" not in given:
+            raise InvalidMDP("'horizon' must be given. It is the number of steps of an episode.")
+        terminal = as_list("terminal", as_states("terminal", given.get("terminal", ())))
+        return cls(**{**given, "terminal": terminal})
+
+
+class _Entries(NamedTuple):
+    """Transitions by entry, all arrays of one length: playing a in s leads to x with p and earns r."""
+
+    s: Ints
+    a: Ints
+    x: Ints
+    p: Floats
+    r: Floats
+
+    def where(self, keep: Bools) -> _Entries:
+        return _Entries(self.s[keep], self.a[keep], self.x[keep], self.p[keep], self.r[keep])
+
+
+def _padded(
+    entries: _Entries, mask: Bools, declared: Floats | None, ends: Bools
+) -> tuple[_Entries, Bools, Floats | None]:
+    """Return the same with terminal states that are absorbing: their action 0 stays there and earns 0."""
+    stay = np.flatnonzero(ends)
+    s, a, x, p, r = entries.where(~ends[entries.s])
+    s, a, x = (np.concatenate(both) for both in ((s, stay), (a, 0 * stay), (x, stay)))
+    p, r = np.concatenate([p, np.ones(len(stay))]), np.concatenate([r, np.zeros(len(stay))])
+    mask = mask.copy()
+    mask[ends] = False
+    mask[stay, 0] = True
+    if declared is not None:
+        declared = declared.copy()
+        declared[stay] = 0.0
+    return _Entries(s, a, x, p, r), mask, declared
 
 
 def _known_reward(
-    setting: Setting,
-    row_start: Ints,
-    x: Ints,
-    scaled: Floats,
-    pair_reward: Floats | None,
-    listed_reward: Floats | None,
+    setting: Setting, row_start: Ints, x: Ints, scaled: Floats, declared: Floats | None
 ) -> KnownReward:
-    """Keep the declared reward function, also where its transitions have probability 0.
+    """Return the declared reward function, including transitions of probability 0.
 
-    Any value at an impossible successor leaves the bounds valid; those the user gave are kept (clipped to
-    [0, 1]), and a successor of which nothing was said may earn anything in [0, 1].
+    Any value at an impossible successor leaves the bounds valid; those that the user gave are kept (clipped
+    to [0, 1]), and a successor without a declared reward may earn anything in [0, 1].
     """
     n, S = setting.n_pairs, setting.n_states
-    scale = setting.scale
-    if listed_reward is not None:
-        every = np.clip((listed_reward[setting.allowed] - scale.low) / scale.span, 0.0, 1.0)
-        return KnownReward(
-            frozen(np.arange(n + 1, dtype=np.int64) * S),
-            frozen(np.tile(np.arange(S, dtype=np.int64), n)),
-            frozen(every.reshape(-1)),
-            frozen(np.zeros(n)),
-            frozen(np.ones(n)),
-        )
-    if pair_reward is not None:
-        each = np.clip((pair_reward[setting.allowed] - scale.low) / scale.span, 0.0, 1.0)
-        empty = np.zeros(0)
-        return KnownReward(
-            frozen(np.zeros(n + 1, dtype=np.int64)),
-            frozen(empty.astype(np.int64)),
-            frozen(empty),
-            frozen(each),
-            frozen(each),
-        )
-    return KnownReward(
-        frozen(row_start),
-        frozen(x.astype(np.int64)),
-        frozen(scaled),
-        frozen(np.zeros(n)),
-        frozen(np.ones(n)),
-    )
+    start, successor, reward, low, high = row_start, x.astype(np.int64), scaled, np.zeros(n), np.ones(n)
+    if declared is not None:
+        each = np.clip((declared[setting.allowed] - setting.scale.low) / setting.scale.span, 0.0, 1.0)
+        if declared.ndim == 3:
+            start, reward = np.arange(n + 1, dtype=np.int64) * S, each.reshape(-1)
+            successor = np.tile(np.arange(S, dtype=np.int64), n)
+        else:
+            start, reward, low, high = np.zeros(n + 1, dtype=np.int64), np.zeros(0), each, each
+            successor = np.zeros(0, dtype=np.int64)
+    return KnownReward(*(frozen(array) for array in (start, successor, reward, low, high)))

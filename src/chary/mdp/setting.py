@@ -1,4 +1,4 @@
-"""What an agent may be told about a problem: its shape, its reward scale, its rewards, never P."""
+"""The part of a problem that an agent may know: its shape, its reward scale, its rewards, never P."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ from chary.mdp._checks import (
     terminal_mask,
 )
 
-__all__ = ["KnownReward", "RewardScale", "Setting", "as_numbers", "as_policy", "as_states", "check_table"]
+__all__ = [
+    "REWARD_TOLERANCE",
+    "KnownReward",
+    "RewardScale",
+    "Setting",
+    "as_numbers",
+    "as_policy",
+    "as_states",
+    "check_setting",
+    "check_table",
+]
 
 
 # A larger table of floats than 16 GiB is a mistake.
@@ -46,15 +56,15 @@ class RewardScale(NamedTuple):
 
     @property
     def span(self) -> float:
-        """How many of the user's units make one scaled unit."""
+        """The number of the user's units per scaled unit."""
         return self.high - self.low
 
     def scaled_difference(self, amount: float) -> float:
-        """Turn a difference of rewards (a budget, a deficit, a regret) into scaled units."""
+        """Return a difference of rewards (a budget, a deficit, a regret) in scaled units."""
         return amount / self.span
 
     def raw_difference(self, amount: float) -> float:
-        """Turn a difference of scaled rewards into the user's units."""
+        """Return a difference of scaled rewards in the user's units."""
         return amount * self.span
 
     @classmethod
@@ -74,7 +84,7 @@ class RewardScale(NamedTuple):
 
 
 class KnownReward(NamedTuple):
-    """The declared reward function r(s, a, s'), a list of successors for each pair.
+    """The declared reward function r(s, a, s'), one list of successors per pair.
 
     Pair p lists `successor[start[p]:start[p + 1]]`, ascending, with their rewards; a successor that is
     not listed earns between `other_low[p]` and `other_high[p]`.
@@ -89,12 +99,12 @@ class KnownReward(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setting:
-    """All that an agent is told about a problem: its shape, never its transition probabilities.
+    """All that an agent knows about a problem: its shape, never its transition probabilities.
 
     Pairs (s, a) with a allowed in s are numbered by s, then a: the pairs of state s are
     `pair_start[s]:pair_start[s + 1]`, `pair_action[p]` is the action and `pair_index[s, a]` the
     number (-1 where not allowed). `support[p]` is the declared number of possible successors (S
-    where nothing was declared). `known` is None where rewards are estimated.
+    by default). `known` is None where rewards are estimated.
     """
 
     n_states: int
@@ -144,10 +154,10 @@ class Setting:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Setting:
-        """Return the setting that `to_arrays` was asked of.
+        """Return the setting that `to_arrays` described.
 
         Raises:
-            InvalidMDP: if they describe none.
+            InvalidMDP: if the arrays do not describe one.
         """
         if not isinstance(arrays, Mapping):
             raise InvalidMDP(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
@@ -175,7 +185,7 @@ class Setting:
             other = [_array(arrays, f"known.other_{side}", np.float64, P) for side in ("low", "high")]
             known = KnownReward(*(frozen(each) for each in (start, successor, reward, *other)))
             fits &= start[0] == 0 and start[-1] == n and bool((np.diff(start) >= 0).all())
-            # Successors are found by bisection: they ascend from the first of each row on.
+            # Successors are found by bisection, so each row must be in ascending order.
             first = np.isin(np.arange(n), start)
             ascending = first | (np.diff(successor, prepend=-1) > 0)
             fits &= bool((ascending & (successor >= 0) & (successor < S)).all())
@@ -186,7 +196,7 @@ class Setting:
 
     @property
     def digest(self) -> str:
-        """What tells this problem from every other one: a hash of all that an agent is told."""
+        """A hash of all that an agent knows about the problem, which identifies it."""
         total = hashlib.sha256()
         for name, array in sorted(self.to_arrays().items()):
             total.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
@@ -207,21 +217,21 @@ class Setting:
         support: ArrayLike | None = None,
         scale: RewardScale = RewardScale(),  # noqa: B008 - an immutable value
     ) -> Setting:
-        """Describe a problem of which nothing but the shape is known, for use with the step API.
+        """Describe a problem of which only the shape is known, for use with the step API.
 
         Args:
             n_states: The number S of states, numbered from 0.
             n_actions: The number A of actions, numbered from 0.
-            horizon: The number H of steps after which an episode ends at the latest.
+            horizon: The largest number H of steps per episode.
             allowed: Which action may be played where, (S, A) booleans; all by default.
             terminal: The states that end an episode.
             discount: gamma, in (0, 1].
             value_cap: An upper bound on the optimal value, in scaled units; H by default.
-            support: The number of possible successors, one number or one for each (s, a).
+            support: The number of possible successors, one number or one per (s, a).
             scale: The affine map to rewards in [0, 1].
 
         Raises:
-            InvalidMDP: if a shape, a mask or a number makes no sense.
+            InvalidMDP: if a shape, a mask or a number is invalid.
         """
         S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
         A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
@@ -233,8 +243,8 @@ class Setting:
         scale = RewardScale.of(scale)
         if scale.low != 0.0 and ends.any():
             raise InvalidMDP(
-                f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: it would pay to "
-                "end early. Pad episodes: make terminal states absorbing with reward 0."
+                f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: ending early "
+                "would be rewarded. Pad episodes: make terminal states absorbing with reward 0."
             )
         pair_index, pair_start, pair_action = number_pairs(mask)
         return cls(
@@ -252,11 +262,20 @@ class Setting:
         )
 
 
+def check_setting(setting: object) -> None:
+    """Raise InvalidSetting unless `setting` is a Setting."""
+    if not isinstance(setting, Setting):
+        raise InvalidSetting(
+            f"'setting' must be a Setting, got {type(setting).__name__}. "
+            "Use Setting.declare(...), or the `setting` of a FiniteMDP."
+        )
+
+
 def as_states(name: str, states: Iterable[int]) -> Iterable[int]:
-    """Return states as they are, unless they are an array that cannot be read one by one.
+    """Return states as they are.
 
     Raises:
-        InvalidMDP: if it is not of one dimension.
+        InvalidMDP: if they are an array that does not have one dimension.
     """
     if isinstance(states, np.ndarray) and states.ndim != 1:
         raise InvalidMDP(f"{name!r} must be a list of states, got an array of shape {states.shape}.")
@@ -264,7 +283,7 @@ def as_states(name: str, states: Iterable[int]) -> Iterable[int]:
 
 
 def check_table(sizes: str, entries: int) -> None:
-    """Raise InvalidMDP where a table of numbers would have more entries than a machine holds."""
+    """Raise InvalidMDP if a table of numbers would not fit into memory."""
     if entries > MOST_ENTRIES:
         raise InvalidMDP(f"a problem's tables must have no more than {MOST_ENTRIES} entries, got {sizes}.")
 
@@ -272,7 +291,7 @@ def check_table(sizes: str, entries: int) -> None:
 def _array(
     arrays: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], *shape: int | None
 ) -> NDArray[Any]:
-    """Return one of some arrays, once it has that type and shape; None stands for any length."""
+    """Return one of some arrays if it has this type and shape; None stands for any length."""
     array = arrays.get(name)
     fits = isinstance(array, np.ndarray) and array.dtype == np.dtype(dtype) and array.ndim == len(shape)
     if fits and array is not None:
@@ -288,7 +307,7 @@ def as_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return an array of whole or real numbers or booleans.
 
     Raises:
-        InvalidMDP: if they are something else: texts, complex numbers, lists of different lengths.
+        InvalidMDP: if they are not numbers, or lists of different lengths.
     """
     try:
         array = np.asarray(values)
@@ -305,7 +324,7 @@ def as_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
 def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     """Return a deterministic stationary policy, (S,) actions, from actions or probabilities.
 
-    A stochastic policy, shape (S, A), is turned into its most probable action (the lowest index among
+    A stochastic policy, shape (S, A), becomes its most probable action (the lowest index among
     equals). Terminal states play 0.
 
     Raises:
@@ -320,7 +339,7 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
         weights = as_floats(name, table)
         preferred = np.asarray(weights.max(axis=1) > 0)[~setting.terminal]
         if (weights < 0).any():
-            raise InvalidSetting(f"{name!r} must hold probabilities >= 0, got {float(weights.min())}.")
+            raise InvalidSetting(f"{name!r} must contain probabilities >= 0, got {float(weights.min())}.")
         if not preferred.all():
             raise InvalidSetting(f"{name!r} must prefer some action in every state, got a row of zeros.")
         actions = weights.argmax(axis=1)
@@ -328,7 +347,7 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
         actions = table
     else:
         raise InvalidSetting(
-            f"{name!r} must hold one action a state, shape ({S},), or probabilities, shape ({S}, {A}), "
+            f"{name!r} must contain one action per state, shape ({S},), or probabilities, shape ({S}, {A}), "
             f"got {table.dtype} of shape {table.shape}."
         )
     actions = np.where(setting.terminal, 0, actions).astype(np.int64)

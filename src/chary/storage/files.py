@@ -20,7 +20,17 @@ from chary.errors import InvalidData, InvalidSetting
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["DRAFT", "as_json", "as_path", "npz_arrays", "npz_bytes", "write_draft", "write_file"]
+__all__ = [
+    "DRAFT",
+    "as_json",
+    "as_path",
+    "npz_arrays",
+    "npz_bytes",
+    "read_file",
+    "write_draft",
+    "write_file",
+    "write_new",
+]
 
 # What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
 UNREADABLE = (
@@ -73,6 +83,43 @@ def as_path(name: str, path: object) -> Path:
     if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise InvalidSetting(f"{name!r} must be the path of a file, got {path!r}.")
     return Path(path)
+
+
+def read_file(path: Path) -> bytes:
+    """Return the contents of a file that a user named.
+
+    Raises:
+        InvalidData: if it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except (OSError, UnicodeError) as problem:
+        raise InvalidData(
+            f"'path' must be a file that can be read, got {str(path)!r}: {_reason(problem)}."
+        ) from problem
+
+
+def write_new(path: Path, content: bytes, *, overwrite: bool) -> None:
+    """Write a file that a user named, all of it or nothing.
+
+    Raises:
+        InvalidSetting: if it exists and must not be overwritten, or cannot be written.
+    """
+    try:
+        if path.exists() and not overwrite:
+            raise InvalidSetting(
+                f"'path' must not exist yet, got {str(path)!r}. "
+                "Choose another, or pass overwrite=True (--overwrite)."
+            )
+        write_file(path, content)
+    except (OSError, UnicodeError) as problem:
+        raise InvalidSetting(
+            f"'path' must be a file that can be written, got {str(path)!r}: {_reason(problem)}."
+        ) from problem
+
+
+def _reason(problem: OSError | UnicodeError) -> str:
+    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) -> bytes:

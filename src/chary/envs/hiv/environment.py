@@ -94,7 +94,7 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
         given = {} if options is None else options
         unknown = [key for key in given if key != "state"] if isinstance(given, dict) else [given]
         if unknown:
-            raise InvalidSetting(f"'options' must hold nothing but 'state', got {unknown[0]!r}.")
+            raise InvalidSetting(f"'options' must contain nothing but 'state', got {unknown[0]!r}.")
         state = check_states(given.get("state", START), dimensions=1)
         super().reset(seed=seed)
         self._state, self._t, self._playing = state, 0, True

@@ -124,7 +124,7 @@ def check_states(states: object, *, dimensions: int | None = None) -> Floats:
     try:
         array: Floats = np.array(states, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidData(f"'state' must hold six concentrations, got {states!r}.") from None
+        raise InvalidData(f"'state' must contain six concentrations, got {states!r}.") from None
     wrong_axes = dimensions is not None and array.ndim != dimensions
     if array.ndim == 0 or wrong_axes or array.shape[-1] != N_CONCENTRATIONS:
         shape = {1: "(6,)", 2: "(B, 6)"}.get(dimensions or 0, "(..., 6)")
@@ -135,7 +135,7 @@ def check_states(states: object, *, dimensions: int | None = None) -> Floats:
     if wrong >= 0:
         name = CONCENTRATIONS[wrong % N_CONCENTRATIONS]
         raise InvalidData(
-            f"'state' must hold concentrations that are finite and >= 0, got {name} = {flat[wrong]}."
+            f"'state' must contain concentrations that are finite and >= 0, got {name} = {flat[wrong]}."
         )
     return array
 
