@@ -45,6 +45,7 @@ from chary.mdp.setting import RewardScale
 from chary.model.bounds import Bounds
 from chary.results import load_results
 from chary.shield import within
+from chary.storage.sealed import pack
 from chary.sweeps.folder import FOLDER_SCHEMA
 from chary.sweeps.toml import parse_experiment, read_experiment
 from chary.testing import check_critic, check_plan
@@ -787,7 +788,7 @@ def on_critic_shield(call: str, arguments: dict[str, Any], adapt: Any = None) ->
     return Call(
         method if adapt is None else adapt(method),
         arguments,
-        lambda: (made._shield.record(repr), repr(made._open), made._shape),
+        lambda: (pack("critic shield", *made._record()), repr(list(made._episodes)), made._shape),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom
@@ -35,6 +35,7 @@ from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting,
 from chary.mdp import FiniteMDP
 from chary.reference.planner import exact
 from chary.shield import Ledger, Rule
+from chary.storage.sealed import pack
 from chary.testing import check_critic, check_plan
 
 Array = NDArray[Any]
@@ -650,7 +651,7 @@ def test_proposals_are_played_while_the_budget_lasts_and_the_baseline_after() ->
     assert (third.action, third.explored) == (2, True)
     assert shield.ledger("a").deficit == pytest.approx(0.4)
     shield.observe("a", step(at(1), 2, at(1)))
-    with pytest.raises(OutOfOrder, match="Call finish"):
+    with pytest.raises(OutOfOrder, match="call finish"):
         shield.act("a", 3, at(1), proposal=2)
     shield.finish("a")
     with pytest.raises(OutOfOrder, match="must name an open episode"):
@@ -756,7 +757,7 @@ def test_an_environment_may_overwrite_its_observations() -> None:
     buffer = at(0)
     shield.begin(0, buffer)
     buffer[0] = 1
-    with pytest.raises(InvalidData, match="'state' must be the observation that episode 0 is at"):
+    with pytest.raises(InvalidData, match=r"the state observed last, \[0. , 0.5\], got \[1. , 0.5\]"):
         shield.act(0, 0, buffer, proposal=1)
     assert shield.act(0, 0, at(0), proposal=1).explored
 
@@ -765,7 +766,8 @@ def test_abandoning_forgets_an_outstanding_action_and_frees_the_name() -> None:
     shield = shield_of()
     shield.begin(0, at(0))
     shield.act(0, 0, at(0), proposal=1)
-    with pytest.raises(OutOfOrder, match="'finish' must follow an observation"):
+    shield.finish(0)
+    with pytest.raises(OutOfOrder, match="which waits for the outcomes"):
         shield.finish(0)
     shield.abandon(0)
     shield.begin(0, at(0))
@@ -814,14 +816,14 @@ def test_observing_what_was_not_decided_is_refused_and_changes_nothing() -> None
     shield.act(0, 0, at(0), proposal=1)
     with pytest.raises(InvalidAction, match="must be the one decided, 1, got 2"):
         shield.observe(0, step(at(0), 2, at(1)))
-    with pytest.raises(InvalidData, match="'state' must be the observation"):
+    with pytest.raises(InvalidData, match="'state' must be the one decided in"):
         shield.observe(0, step(at(1), 1, at(1)))
     with pytest.raises(InvalidData, match=r"'next_state' must be an observation of shape \(2,\)"):
         shield.observe(0, step(at(0), 1, np.zeros(3)))
     with pytest.raises(InvalidData, match="'next_state' must be finite"):
         shield.observe(0, step(at(0), 1, at(math.nan)))
     shield.observe(0, step(at(0), 1, at(1), terminated=True))
-    with pytest.raises(OutOfOrder, match="Call finish"):
+    with pytest.raises(OutOfOrder, match="call finish"):
         shield.act(0, 1, at(1), proposal=1)
 
 
@@ -888,3 +890,86 @@ def test_malformed_calls_raise_a_chary_error_and_change_no_ledger(call: str, dat
         getattr(shield, call)(*arguments[call], **options)
     except CharyError:
         assert [shield.ledger(0), shield.ledger(1)] == spent
+
+
+# Saving.
+
+
+def saved_shield(path: Path) -> CriticShield:
+    """A shield with an episode that has explored, one that waits for an outcome, and one just begun."""
+    shield = shield_of()
+    for name in ("explored", "waits", "begun"):
+        shield.begin(name, at(0))
+    shield.act("explored", 0, at(0), proposal=1)
+    shield.observe("explored", step(at(0), 1, at(1)))
+    shield.act("waits", 0, at(0), proposal=1)
+    shield.finish("waits")
+    shield.save(path)
+    return shield
+
+
+def load_shield(path: Path, **options: Any) -> CriticShield:
+    whole = {"rule": Rule.strict(0.5), "n_actions": 3, "horizon": 3, **options}
+    return CriticShield.load(path, point(VALUES), whole.pop("rule"), **whole)
+
+
+def test_a_shield_is_loaded_only_for_its_own_rule_actions_and_horizon(tmp_path: Path) -> None:
+    saved_shield(tmp_path / "shield.npz")
+    assert load_shield(tmp_path / "shield.npz").ledger("explored").deficit == pytest.approx(0.3)
+    with pytest.raises(InvalidData, match="'rule' must be that of the file"):
+        load_shield(tmp_path / "shield.npz", rule=Rule.strict(0.6))
+    with pytest.raises(InvalidData, match="'n_actions' must be that of the file, 3, got 2"):
+        load_shield(tmp_path / "shield.npz", n_actions=2)
+    with pytest.raises(InvalidData, match="'horizon' must be that of the file, 3, got 4"):
+        load_shield(tmp_path / "shield.npz", horizon=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("open.0.decision", lambda a: a * 0.5),
+        ("open.0.decision", lambda a: a * 0.0),
+        ("open.0.action", lambda a: a + 3),
+        ("open.0.terminated", lambda a: ~a),
+        ("open.0.now", lambda a: a + 1),
+        ("open.0.next_state", lambda a: a * math.nan),
+        ("open.0.reward", lambda a: a + math.inf),
+        ("open.1.known", lambda a: a[:0]),
+        ("open.2.now", lambda a: a[:1]),
+    ],
+)
+def test_a_changed_file_is_refused_though_its_seal_is_right(
+    name: str, value: Callable[[Array], Array], tmp_path: Path
+) -> None:
+    arrays, about = saved_shield(tmp_path / "shield.npz")._record()
+    (tmp_path / "changed.npz").write_bytes(
+        pack("critic shield", {**arrays, name: value(arrays[name])}, about)
+    )
+    with pytest.raises(InvalidData, match="'path' must hold a critic shield"):
+        load_shield(tmp_path / "changed.npz")
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_any_description_is_refused_or_works(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("shield")
+    arrays, about = saved_shield(folder / "shield.npz")._record()
+    odd = st.one_of(
+        st.none(), st.booleans(), st.integers(-3, 5), st.text(max_size=2), st.just([]), st.just(0.5)
+    )
+    key = data.draw(st.sampled_from(sorted(about)))
+    if key == "open":
+        i, j = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 5))
+        about["open"][i][j] = data.draw(odd)
+    else:
+        about[key] = data.draw(odd)
+    (folder / "changed.npz").write_bytes(pack("critic shield", arrays, about))
+    try:
+        loaded = load_shield(folder / "changed.npz")
+    except InvalidData:
+        return
+    for episode in loaded.open_episodes:
+        assert loaded.ledger(episode).deficit <= 0.5
+        loaded.abandon(episode)

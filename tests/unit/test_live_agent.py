@@ -62,7 +62,7 @@ def test_a_late_outcome_must_agree_with_the_states_decided_in() -> None:
         mine.observe(0, Transition(0, a, 0.5, 2, False), t=0)
     with pytest.raises(InvalidData, match="'terminated' must be false where a state was left"):
         mine.observe(0, Transition(0, a, 0.5, 1, True), t=0)
-    with pytest.raises(OutOfOrder, match="'t' must be given where not just one outcome is outstanding"):
+    with pytest.raises(OutOfOrder, match="'t' must be given where several outcomes are outstanding"):
         mine.observe(0, Transition(0, a, 0.5, 1, False))
     outcome(mine, 0, 0, 1, t=0)
     with pytest.raises(InvalidData, match="must be what was observed at step 0 before"):

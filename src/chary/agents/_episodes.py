@@ -120,24 +120,18 @@ class OpenEpisode(Generic[S, P]):
         """Return whether `t` is the step decided last."""
         return t + 1 == len(self.steps)
 
-    def record(self, number: Callable[[Played[S]], int | None]) -> list[Any]:
-        """Return the steps and flags as plain values, for `restored`; `number` numbers the steps."""
-        return [[number(step) for step in self.steps], self.terminated, self.closing, self.released]
+    @property
+    def flags(self) -> list[bool]:
+        """The flags as a file keeps them, for `restored`."""
+        return [self.terminated, self.closing, self.released]
 
     @classmethod
     def restored(
-        cls,
-        name: object,
-        state: S,
-        pinned: P,
-        record: Sequence[Any],
-        recall: Callable[[object], Played[S] | None],
+        cls, name: object, state: S, pinned: P, steps: list[Played[S]], flags: Sequence[object]
     ) -> OpenEpisode[S, P]:
-        """Return the episode of this `record`; `recall` returns the step of a number."""
-        steps, terminated, closing, released = record
-        played = [step for step in map(recall, steps) if step is not None]
-        flags = (bool(terminated), bool(closing), bool(released))
-        return cls(check_episode_id(name), state, pinned, played, *flags)
+        """Return the episode of a file with these `flags`."""
+        terminated, closing, released = map(bool, flags)
+        return cls(check_episode_id(name), state, pinned, steps, terminated, closing, released)
 
 
 class Episodes(Generic[S, P]):
@@ -164,6 +158,11 @@ class Episodes(Generic[S, P]):
         self._show = show
         self._may_go_on = may_go_on
         self._open: dict[EpisodeId, OpenEpisode[S, P]] = {}
+
+    @classmethod
+    def of_arrays(cls, horizon: int) -> Episodes[S, P]:
+        """Return the episodes of a step API whose states are arrays."""
+        return cls(horizon, same=_same_arrays, show=_shown)
 
     def __iter__(self) -> Iterator[OpenEpisode[S, P]]:
         return iter(self._open.values())
@@ -257,10 +256,15 @@ class Episodes(Generic[S, P]):
         """
         if t is None:
             outstanding = now.outstanding
-            if len(outstanding) != 1:
+            if not outstanding:
                 raise OutOfOrder(
-                    f"'t' must be given where not just one outcome is outstanding, got None in episode "
-                    f"{now.name!r}, where {outstanding or 'none'} are."
+                    f"'observe' must follow an action, got none outstanding in episode {now.name!r}. Call "
+                    "act first."
+                )
+            if len(outstanding) > 1:
+                raise OutOfOrder(
+                    f"'t' must be given where several outcomes are outstanding, got None in episode "
+                    f"{now.name!r}, where {outstanding} are."
                 )
             return outstanding[0]
         step = check_integer("t", t, minimum=0, error=OutOfOrder)
@@ -346,9 +350,10 @@ class Episodes(Generic[S, P]):
         for step, after in pairwise(now.steps):
             follows &= step.outcome is None or self._same(step.outcome.next_state, after.state)
         last = now.steps[-1] if now.steps else None
+        outcome = None if last is None else last.outcome
+        follows &= now.terminated == (outcome is not None and outcome.terminated)
         if last is not None and not now.released:
-            reached = last.state if last.outcome is None else last.outcome.next_state
-            follows &= self._same(now.state, reached)
+            follows &= self._same(now.state, last.state if outcome is None else outcome.next_state)
         if not follows:
             raise InvalidData("'open' must hold episodes whose steps follow from each other, got others.")
         self._open[now.name] = now
@@ -364,7 +369,7 @@ class Episodes(Generic[S, P]):
                 f"'action' must be the one decided, {decision.action}, got {action}. "
                 f"If it was played all the same, pass taken={action}."
             )
-        if decision.chain >= 0 and not now.is_last(t):
+        if decision.chain >= 0 and now.steps[t].outcome is None and not now.is_last(t):
             raise OutOfOrder(
                 f"'taken' must be given before the next decision where a chain explored, got it for step {t} "
                 f"of {now.t} in episode {now.name!r}. Observe such a step before the next act, or abandon "
@@ -403,3 +408,11 @@ def listed(name: str, column: Sequence[Any] | NDArray[Any]) -> list[Any]:
     if isinstance(column, (list, tuple, range)):
         return [value.item() if isinstance(value, np.generic) else value for value in column]
     raise InvalidData(f"{name!r} must be a list or an array of one dimension, got {type(column).__name__}.")
+
+
+def _same_arrays(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other))
+
+
+def _shown(state: Any) -> str:
+    return " ".join(np.array2string(state, precision=6, separator=", ", threshold=8).split())

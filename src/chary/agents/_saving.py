@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from chary.agents import make_agent
 from chary.agents._choosing import Pinned, check_policy
 from chary.agents._episodes import OpenEpisode, Played, Transition
+from chary.agents._steps import decision_rows, decisions_from, wholes
 from chary.agents.comparison import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
-from chary.shield import Decision
 from chary.storage.sealed import as_array, under
 
 __all__ = ["record", "restored"]
@@ -56,10 +56,10 @@ def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         "learner": learner,
         "shield": None if agent.shield is None else agent.shield.record(table.number),
         "open": [
-            [now.name, pin.number, pin.version, now.state, pin.switch, *now.record(table.number)]
+            [now.name, pin.number, pin.version, now.state, pin.switch, table.numbers(now.steps), *now.flags]
             for now, pin in zip(agent._episodes, pins, strict=True)
         ],
-        "late_rollouts": [[table.number(step) for step in rollout] for rollout in agent._late_rollouts],
+        "late_rollouts": [table.numbers(rollout) for rollout in agent._late_rollouts],
     }
     return arrays | table.to_arrays(), about
 
@@ -87,6 +87,9 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     def recall(number: object) -> Played[int] | None:
         return _recalled(steps, number)
 
+    def all_of(numbers: Sequence[object]) -> list[Played[int]]:
+        return [step for step in map(recall, numbers) if step is not None]
+
     versions = {int(kept[2]) for kept in about["open"]}
     plans = agent._learner.restore(arrays, about["learner"], versions)
     S, A, H = agent.setting.n_states, agent.setting.n_actions, agent.setting.horizon
@@ -98,7 +101,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     agent._chooser.restore(arrays, agent._facts.ends)
     for policy in agent._learner.explorers.values():
         check_policy("explorers", policy, agent.setting, agent._facts.ends)
-    for i, (episode, number, version, state, switch, *kept) in enumerate(about["open"]):
+    for i, (episode, number, version, state, switch, played, *flags) in enumerate(about["open"]):
         uniforms = as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64)
         pinned = Pinned(plans[int(version)], int(number), int(version), uniforms, switch=int(switch))
         if not (0 <= pinned.number <= agent._learner.plans and ((uniforms >= 0) & (uniforms < 1)).all()):
@@ -109,14 +112,12 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         elif isinstance(agent.spec, MixtureSpec):
             raise InvalidData(f"'open' must hold an explorer for episode {episode!r}, got none.")
         s = agent._facts.state("state", state)
-        agent._episodes.restore(OpenEpisode.restored(episode, s, pinned, kept, recall))
+        agent._episodes.restore(OpenEpisode.restored(episode, s, pinned, all_of(played), flags))
     if agent.shield is not None:
         unreleased = {now.name: now for now in agent._episodes if not now.released}
         _check_shield(about["shield"], agent.setting, unreleased, agent._learner.explorers)
         agent.shield.restore(about["shield"], {now.name: now.pinned.plan for now in agent._episodes}, recall)
-    agent._late_rollouts = [
-        [step for step in map(recall, numbers) if step is not None] for numbers in about["late_rollouts"]
-    ]
+    agent._late_rollouts = [all_of(numbers) for numbers in about["late_rollouts"]]
 
 
 def _spec_values(spec: AgentSpec) -> dict[str, Any]:
@@ -189,14 +190,17 @@ class _PlayedTable:
             self._steps.append(step)
         return self._numbers[id(step)]
 
+    def numbers(self, steps: Sequence[Played[int]]) -> list[int | None]:
+        """Return the numbers of several steps."""
+        return [self.number(step) for step in steps]
+
     def to_arrays(self) -> Arrays:
         """Return the steps by column; an outcome that is not known is a row of NaN."""
         n = len(self._steps)
         unknown = (np.nan,) * len(Transition._fields)
-        decisions = np.array([step.decision for step in self._steps], dtype=np.float64)
         outcomes = np.array([step.outcome or unknown for step in self._steps], dtype=np.float64)
         return {
-            "played.decision": decisions.reshape(n, len(Decision._fields)),
+            "played.decision": decision_rows(self._steps),
             "played.outcome": outcomes.reshape(n, len(unknown)),
             "played.state": np.array([step.state for step in self._steps], dtype=np.int64),
             "played.lost": np.array([step.lost for step in self._steps], dtype=bool),
@@ -211,15 +215,17 @@ class _PlayedTable:
         """
         n = len(np.atleast_1d(arrays["played.state"]))
         states = as_array("played.state", arrays, (n,), np.int64, below=setting.n_states)
-        decisions = as_array("played.decision", arrays, (n, len(Decision._fields)), np.float64)
+        decisions = decisions_from("played.decision", arrays, n, setting.n_actions)
         outcomes = as_array("played.outcome", arrays, (n, len(Transition._fields)), np.float64)
         lost = as_array("played.lost", arrays, (n,), bool)
-        _check_decisions(decisions, states, setting)
+        allowed = setting.pair_index[states, np.array([each.action for each in decisions], dtype=np.int64)]
+        if (allowed < 0).any():
+            raise InvalidData("'played.decision' must hold decisions of this problem, got others.")
         _check_outcomes(outcomes, states, setting)
         return [
-            Played(_decision(decision), int(state), _outcome(outcome), bool(gone))
+            Played(decision, state, _outcome(outcome), gone)
             for decision, outcome, state, gone in zip(
-                decisions.tolist(), outcomes.tolist(), states.tolist(), lost.tolist(), strict=True
+                decisions, outcomes.tolist(), states.tolist(), lost.tolist(), strict=True
             )
         ]
 
@@ -334,35 +340,15 @@ def _truth(name: str, value: object) -> bool:
     return value
 
 
-def _check_decisions(decisions: NDArray[Any], states: NDArray[Any], setting: Setting) -> None:
-    action, explored, charge, deficit, remaining, plan, chain = decisions.T
-    fits = _wholes(action, 0, setting.n_actions) & np.isin(explored, (0, 1))
-    fits &= np.isfinite(charge) & (charge >= 0) & np.isfinite(deficit) & (deficit >= 0) & (remaining >= 0)
-    fits &= _wholes(plan, 0, np.inf) & _wholes(chain, -1, np.inf)
-    if fits.all():
-        fits &= setting.pair_index[states, action.astype(np.int64)] >= 0
-    if not fits.all():
-        raise InvalidData("'played.decision' must hold decisions of this problem, got others.")
-
-
 def _check_outcomes(outcomes: NDArray[Any], states: NDArray[Any], setting: Setting) -> None:
     state, action, reward, reached, terminated = outcomes.T
-    fits = (state == states) & _wholes(action, 0, setting.n_actions) & (reward >= 0) & (reward <= 1)
-    fits &= _wholes(reached, 0, setting.n_states) & np.isin(terminated, (0, 1))
+    fits = (state == states) & wholes(action, 0, setting.n_actions) & (reward >= 0) & (reward <= 1)
+    fits &= wholes(reached, 0, setting.n_states) & np.isin(terminated, (0, 1))
     # Another action than decided may have been played, but only an allowed one.
     known = np.where(fits, action, 0).astype(np.int64)
     fits &= setting.pair_index[states, known] >= 0
     if not (fits | np.isnan(outcomes).all(axis=1)).all():
         raise InvalidData("'played.outcome' must hold what followed the decisions, got something else.")
-
-
-def _wholes(column: NDArray[Any], low: float, below: float) -> NDArray[np.bool_]:
-    return np.asarray((column >= low) & (column < below) & (column == np.floor(column)))
-
-
-def _decision(row: Sequence[float]) -> Decision:
-    action, explored, charge, deficit, remaining, plan, chain = row
-    return Decision(int(action), bool(explored), charge, deficit, remaining, int(plan), int(chain))
 
 
 def _outcome(row: Sequence[float]) -> Transition | None:

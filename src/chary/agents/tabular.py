@@ -35,7 +35,7 @@ from chary.errors import (
 from chary.mdp import Setting, as_policy
 from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
-from chary.shield import Decision, Outcome, Shield
+from chary.shield import Decision, Ledger, Outcome, Shield
 from chary.storage.sealed import load_sealed, pack, save_sealed
 
 __all__ = ["TabularAgent"]
@@ -148,6 +148,21 @@ class TabularAgent:
         return self._chooser.frozen_baseline
 
     @property
+    def n_actions(self) -> int:
+        """The number A of actions."""
+        return self.setting.n_actions
+
+    @property
+    def horizon(self) -> int:
+        """H, the largest number of steps of an episode."""
+        return self.setting.horizon
+
+    @property
+    def standing(self) -> str:
+        """How sure the promise z* <= eta is: certified, conditional, calibrated or uncertified."""
+        return self.spec.standing
+
+    @property
     def open_episodes(self) -> tuple[EpisodeId, ...]:
         """The episodes begun and neither complete nor abandoned."""
         return self._episodes.names
@@ -160,6 +175,18 @@ class TabularAgent:
     def plan_of(self, episode: EpisodeId) -> TabularPlan:
         """Return the plan an open episode is pinned to."""
         return self._episodes.named("plan_of", episode).pinned.plan
+
+    def ledger(self, episode: EpisodeId) -> Ledger:
+        """Return what an open episode has spent; agents without a budget spend nothing.
+
+        Raises:
+            OutOfOrder: if the episode is not open.
+        """
+        now = self._episodes.named("ledger", episode)
+        if self.shield is None or now.released:
+            # The shield has closed an episode that waits for outcomes: its last decision says what was spent.
+            return Ledger(now.released, now.steps[-1].decision.deficit if now.steps else 0.0)
+        return self.shield.ledger(now.name)
 
     def warm_start(self, episodes: Iterable[Sequence[Transition]]) -> None:
         """Count logged or warm-up episodes, before the first episode begins.

@@ -1,87 +1,76 @@
-"""Anyone's proposals under a budget that critics keep: the step API for observations of any kind."""
+"""Proposals under a budget that critics guard: the step API for observations of any kind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from chary.agents.protocol import EpisodeId, Transition, check_episode_id
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition
+from chary.agents._steps import observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
 from chary.critics.protocol import Array, as_masks, as_numbers
-from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer, check_real
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer, check_real
 from chary.model.bounds import weaker
-from chary.shield import Decision, Ledger, Rule, Shield
+from chary.shield import Decision, Ledger, Rule
+from chary.shield.shield import afford, room
+from chary.storage.sealed import as_array, load_sealed, pack, save_sealed, under
 
 __all__ = ["CriticShield"]
 
-
-class _Priced(NamedTuple):
-    """An observation as the shield sees it: what was said about it, once."""
-
-    baseline: int
-    charges: Floats
+KIND = "critic shield"
 
 
-class _AsPriced:
-    """The plan that reads the prices off the state; proposals are the only candidates."""
-
-    def explore(self, chain: int, clock: int, s: _Priced) -> int:
-        raise OutOfOrder("'explore' is never asked of critics: decide with a proposal.")
-
-    def baseline(self, t: int, s: _Priced) -> int:
-        return s.baseline
-
-    def charge(self, t: int, s: _Priced, a: int) -> float:
-        return float(s.charges[a])
-
-
-@dataclass(slots=True)
-class _Open:
-    """One open episode: where it is, and what was decided there."""
+@dataclass(slots=True, eq=False)
+class _Pinned:
+    """The plan of an episode, its number, and what the episode has spent."""
 
     plan: CriticPlan
-    observation: Array
-    t: int = 0
-    decision: Decision | None = None
-    terminated: bool = False
+    number: int
+    ledger: Ledger
+
+
+_Open = OpenEpisode[Array, _Pinned]
 
 
 class _Question(NamedTuple):
-    """One checked question of a batch; `mask` is None where the plan knows."""
+    """One checked question of a batch; `decided` is the answer given before, `mask` None where unknown."""
 
-    episode: EpisodeId
     now: _Open
+    state: Array
     proposal: int | None
     mask: Array | None
+    decided: Decision | None
 
 
 @final
 class CriticShield:
-    """Lets anyone propose actions, and plays the baseline where critics say the budget cannot afford them.
+    """A guard of proposals: plays the baseline wherever the critics find that the budget is too small.
 
     A proposal costs what `CriticPlan` charges for it; the ledger of the episode and `rule` decide. The budget
     is in the units of the critics, which are those of the rewards. Any number of episodes may be open at
-    once, and every call that raises leaves the shield as it was. Critics must not be trained while one is
-    open.
+    once. A decision may be requested twice, and outcomes may come late and in any order, as with
+    `TabularAgent`. Every call that raises leaves the shield as it was. Critics must not be trained while an
+    episode is being decided.
 
     Args:
         bounds: The lower and the upper critic.
         rule: Which steps the budget affords.
         n_actions: The number A of actions.
-        horizon: H, after how many steps an episode ends at the latest.
+        horizon: H, the largest number of steps of an episode.
         allowed: Which actions may be played at an observation, as (A,) booleans; all by default.
-        memory: How many observations to remember the critics' answers for.
+        memory: How many observations to remember the critics' values for.
 
     Raises:
-        InvalidSetting: if an option is out of range or of another kind.
+        InvalidSetting: if an option is out of range or of another type.
 
     Example:
         >>> from chary.critics import CriticBounds, FunctionCritic
@@ -106,14 +95,15 @@ class CriticShield:
         allowed: Allowed | None = None,
         memory: int = 1024,
     ) -> None:
+        if not isinstance(rule, Rule):
+            raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
         self._new_plan = partial(CriticPlan, bounds, n_actions=n_actions, allowed=allowed, memory=memory)
         self._plan = self._new_plan()
         self._plans = 0
         self._rule = rule
         self._horizon = check_integer("horizon", horizon, minimum=1)
-        # Proposals leave chains alone, so that no state is ever a target.
-        self._shield: Shield[_Priced] = Shield(rule, horizon=self._horizon, match=_no_target)
-        self._open: dict[EpisodeId, _Open] = {}
+        self._episodes: Episodes[Array, _Pinned] = Episodes.of_arrays(self._horizon)
+        self._begun = 0
         self._shape: tuple[int, ...] | None = None
 
     @property
@@ -122,13 +112,18 @@ class CriticShield:
         return self._plan.bounds
 
     @property
+    def rule(self) -> Rule:
+        """Which steps the budget affords."""
+        return self._rule
+
+    @property
     def n_actions(self) -> int:
         """The number A of actions."""
         return self._plan.n_actions
 
     @property
     def horizon(self) -> int:
-        """H, after how many steps an episode ends at the latest."""
+        """H, the largest number of steps of an episode."""
         return self._horizon
 
     @property
@@ -136,9 +131,24 @@ class CriticShield:
         """How sure the budget is: the weaker of the critics' standing and the rule's."""
         return weaker(self.bounds.standing, _standing_of(self._rule))
 
+    @property
+    def episodes_begun(self) -> int:
+        """Episodes begun so far."""
+        return self._begun
+
+    @property
+    def open_episodes(self) -> tuple[EpisodeId, ...]:
+        """The episodes begun and neither complete nor abandoned."""
+        return self._episodes.names
+
+    @property
+    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
+        """The steps of open episodes that were decided and whose outcomes are not known yet."""
+        return self._episodes.outstanding
+
     def plan_of(self, episode: EpisodeId) -> CriticPlan:
         """Return the plan an open episode is pinned to."""
-        return self._opened("plan_of", episode).plan
+        return self._episodes.named("plan_of", episode).pinned.plan
 
     def ledger(self, episode: EpisodeId) -> Ledger:
         """Return what an open episode has spent.
@@ -146,28 +156,24 @@ class CriticShield:
         Raises:
             OutOfOrder: if the episode is not open.
         """
-        self._opened("ledger", episode)
-        return self._shield.ledger(episode)
+        return self._episodes.named("ledger", episode).pinned.ledger
 
     def begin(self, episode: EpisodeId, state: ArrayLike) -> None:
         """Open an episode that starts with the observation `state`.
 
         Raises:
             OutOfOrder: if it is open already.
-            InvalidData: if `episode` is no name, or `state` no array of numbers of the usual shape.
+            InvalidData: if `episode` is not a name, or `state` not an array of numbers of the usual shape.
         """
-        if check_episode_id(episode) in self._open:
-            raise OutOfOrder(
-                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
-            )
+        name = self._episodes.unused(episode)
         observation = self._observation("state", state)
-        if not self._open:
-            # What the critics said before may be out of date: they may be trained between episodes.
+        if all(now.closing for now in self._episodes):
+            # The critics may have been trained since: values remembered from before may be out of date.
             self._plan = self._new_plan()
             self._plans += 1
-        self._shield.begin(episode, _AsPriced(), self._plans)
-        self._open[episode] = _Open(self._plan, observation)
+        self._episodes.open(name, observation, _Pinned(self._plan, self._plans, Ledger()))
         self._shape = observation.shape
+        self._begun += 1
 
     def act(
         self,
@@ -180,21 +186,21 @@ class CriticShield:
     ) -> Decision:
         """Decide about `proposal` at step `t`, and book what it costs.
 
-        It is played if the budget affords it, else the baseline is. Asked again for the same step before it
-        is observed, the answer is the same, whatever is proposed, and nothing more is booked.
+        It is played if the budget affords it, else the baseline is. A step decided before gets the same
+        decision, whatever is proposed, and nothing more is booked.
 
         Args:
             episode: An open episode.
-            t: Its next step.
-            state: The observation it is at: that observed last.
+            t: Its next step, or one decided before.
+            state: The observation it is at: the one observed last, or, where that outcome is late, the next.
             proposal: The action someone would like to play; None plays the baseline.
-            mask: Which actions are allowed now, (A,), in place of what `allowed` says.
+            mask: Which actions are allowed now, (A,), in place of what `allowed` returns.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
-            InvalidAction: if the proposal is no action, or `mask` excludes it.
-            InvalidData: if `state` is not the observation observed last, or a critic's answer is not what it
-                must be.
+            InvalidAction: if the proposal is not an action, or `mask` excludes it.
+            InvalidData: if `state` is not the observation that the episode is at, or the values of a critic
+                are not sound.
         """
         masks = None if mask is None else [mask]
         return self.act_many([episode], [t], [state], [proposal], masks=masks)[0]
@@ -210,7 +216,7 @@ class CriticShield:
     ) -> list[Decision]:
         """Decide for many episodes, as `act` would for one after the other, with one call of the critics.
 
-        Where one question is refused, none is answered and nothing is booked.
+        Where one question is refused, none is decided and nothing is booked.
 
         Raises:
             InvalidData: if the lists are not of one length, or as `act` does.
@@ -227,83 +233,105 @@ class CriticShield:
             )
         questions = [self._question(*row) for row in zip(*columns, strict=True)]
         # The first of several questions about one episode decides for all of them.
-        fresh = list({q.episode: q for q in reversed(questions) if q.now.decision is None}.values())
-        if fresh:
-            for question, priced in zip(fresh, self._priced(fresh), strict=True):
-                self._decide(question, priced)
-        decisions = [question.now.decision for question in questions]
-        return [decision for decision in decisions if decision is not None]
+        fresh = list({q.now.name: q for q in reversed(questions) if q.decided is None}.values())
+        decided = {
+            question.now.name: self._decide(question, *prices)
+            for question, prices in zip(fresh, self._prices(fresh), strict=True)
+        }
+        return [decided[q.now.name] if q.decided is None else q.decided for q in questions]
 
-    def observe(self, episode: EpisodeId, transition: Transition) -> None:
-        """Take in where the played action led; `state` and `next_state` of the transition are observations.
+    def observe(
+        self, episode: EpisodeId, transition: Transition, *, t: int | None = None, taken: int | None = None
+    ) -> None:
+        """Take in what a decided action led to; `state` and `next_state` of the transition are observations.
+
+        Args:
+            episode: An open episode, or one that was finished and whose outcomes are not all known.
+            transition: What happened.
+            t: At which step; may be left out where only one outcome is outstanding.
+            taken: The action of the transition, where it is not the one decided. The charge of the decision
+                stays booked.
 
         Raises:
-            OutOfOrder: if no action is outstanding.
-            InvalidAction: if another action was played than the one decided.
-            InvalidData: if the transition does not start where the action was decided, or is not made of
-                finite numbers.
+            OutOfOrder: if step `t` was not decided, or it is not clear which step is meant.
+            InvalidAction: if another action was played than the one decided and `taken` does not name it.
+            InvalidData: if the transition contradicts the observations decided at, or is not made of finite
+                numbers.
         """
-        now = self._opened("observe", episode)
-        if now.decision is None:
-            raise OutOfOrder(
-                f"'observe' must follow an action, got none outstanding in episode {episode!r}. Call act "
-                "first."
-            )
-        if not isinstance(transition, Transition):
-            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
-        action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
-        if action != now.decision.action:
-            raise InvalidAction(f"'action' must be the one decided, {now.decision.action}, got {action}.")
-        self._check_same("state", self._observation("state", transition.state), now, episode)
-        reached = self._observation("next_state", transition.next_state)
-        check_real(
-            "reward", transition.reward, low=-math.inf, open_low=True, open_high=True, error=InvalidData
-        )
-        if not isinstance(transition.terminated, (bool, np.bool_)):
-            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
-        ended = bool(transition.terminated)
-        self._shield.observe(episode, _Priced(0, np.zeros(0)), terminated=ended)
-        now.observation, now.decision, now.terminated = reached, None, ended
-        now.t += 1
+        now = self._episodes.named("observe", episode)
+        t = self._episodes.step_of(now, t)
+        step = self._checked(transition)
+        if self._episodes.is_news(now, t, step, taken):
+            self._episodes.note(now, t, step)
+            self._episodes.settle(now, _release)
 
     def finish(self, episode: EpisodeId) -> None:
-        """Close an episode that has come to its end.
+        """Take no more decisions; the episode is complete once all of its outcomes are known.
 
         Raises:
-            OutOfOrder: if it is not open, or its last action was not observed.
+            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
-        if self._opened("finish", episode).decision is not None:
-            raise OutOfOrder(
-                f"'finish' must follow an observation, got one outstanding in episode {episode!r}. Call "
-                "observe, or abandon the episode."
-            )
-        self._shield.finish(episode)
-        del self._open[episode]
+        now = self._episodes.named("finish", episode)
+        self._episodes.close(now)
+        self._episodes.settle(now, _release)
 
     def abandon(self, episode: EpisodeId) -> None:
-        """Close an episode that was broken off; what it has spent stays spent.
+        """Forget an episode that was broken off; what it has spent stays spent.
 
         Raises:
             OutOfOrder: if it is not open.
         """
-        self._opened("abandon", episode)
-        self._shield.abandon(episode)
-        del self._open[episode]
+        self._episodes.drop(self._episodes.named("abandon", episode))
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write all but the critics to a file, open episodes included.
+
+        The file is sealed npz: numbers and texts, no pickle. It is written whole or not at all.
+
+        Args:
+            path: Where to.
+            overwrite: Whether an existing file may be replaced.
+
+        Raises:
+            InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
+        """
+        save_sealed(path, lambda: pack(KIND, *self._record()), overwrite=overwrite)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        bounds: CriticBounds,
+        rule: Rule,
+        *,
+        n_actions: int,
+        horizon: int,
+        allowed: Allowed | None = None,
+        memory: int = 1024,
+    ) -> CriticShield:
+        """Return the shield that was saved, with the same critics given again: a file cannot contain them.
+
+        Open episodes go on with the same decisions if `bounds` and `allowed` are those of before.
+
+        Raises:
+            InvalidSetting: as the constructor does.
+            InvalidData: if the file is missing, truncated, changed, of another kind, or for another rule,
+                number of actions or horizon.
+        """
+        shield = cls(bounds, rule, n_actions=n_actions, horizon=horizon, allowed=allowed, memory=memory)
+        load_sealed(path, KIND, "a critic shield", shield._restore)
+        return shield
 
     def _question(
         self, episode: EpisodeId, t: int, state: ArrayLike, proposal: int | None, mask: ArrayLike | None
     ) -> _Question:
-        """Return one question, checked against where its episode stands; nothing is changed."""
-        now = self._opened("act", episode)
-        step = check_integer("t", t, minimum=0, error=OutOfOrder)
-        over = now.terminated or now.t == self._horizon
-        if step != now.t or (over and now.decision is None):
-            expected = "finish, for it is over" if over else f"act with t = {now.t}"
-            raise OutOfOrder(f"'t' must be the next step of episode {episode!r}, got {t!r}. Call {expected}.")
-        self._check_same("state", self._observation("state", state), now, episode)
+        """Return one question, checked against where its episode is; nothing is changed."""
+        now = self._episodes.named("act", episode)
+        observation = self._observation("state", state)
+        decided = self._episodes.ask(now, t, observation)
         allowed = None if mask is None else as_masks("mask", mask, (self.n_actions,))
         if proposal is None:
-            return _Question(episode, now, None, allowed)
+            return _Question(now, observation, None, allowed, decided)
         action = check_integer("proposal", proposal, minimum=0, error=InvalidAction)
         if action >= self.n_actions or (allowed is not None and not allowed[action]):
             options = range(self.n_actions) if allowed is None else np.flatnonzero(allowed)
@@ -311,37 +339,52 @@ class CriticShield:
                 f"'proposal' must be an allowed action, one of {', '.join(str(a) for a in options)}, got "
                 f"{action}."
             )
-        return _Question(episode, now, action, allowed)
+        return _Question(now, observation, action, allowed, decided)
 
-    def _priced(self, questions: list[_Question]) -> list[_Priced]:
-        """Ask the critics once for all questions, or once for those with masks and once for the others."""
-        answers: dict[int, _Priced] = {}
+    def _prices(self, questions: list[_Question]) -> list[tuple[int, Floats]]:
+        """Return baselines and charges by one call of the critics, or one with masks and one without."""
+        found: dict[int, tuple[int, Floats]] = {}
         for masked in (False, True):
             group = [i for i, q in enumerate(questions) if (q.mask is not None) is masked]
             if not group:
                 continue
-            plan = questions[group[0]].now.plan
+            plan = questions[group[0]].now.pinned.plan
             masks = [m for i in group if (m := questions[i].mask) is not None]
-            prices = plan.price(np.stack([questions[i].now.observation for i in group]), masks or None)
+            prices = plan.price(np.stack([questions[i].state for i in group]), masks or None)
             for row, i in enumerate(group):
-                answers[i] = _Priced(int(prices.baseline[row]), prices.charges[row])
-        return [answers[i] for i in range(len(questions))]
+                found[i] = (int(prices.baseline[row]), prices.charges[row])
+        return [found[i] for i in range(len(questions))]
 
-    def _decide(self, question: _Question, priced: _Priced) -> None:
-        now = question.now
-        wanted = priced.baseline if question.proposal is None else question.proposal
-        decision = self._shield.decide(question.episode, now.t, priced, proposal=wanted)
-        # Nobody wanted anything: the baseline is played, and nothing was explored.
-        now.decision = decision if question.proposal is not None else decision._replace(explored=False)
+    def _decide(self, question: _Question, baseline: int, charges: Floats) -> Decision:
+        now, pinned = question.now, question.now.pinned
+        wanted = baseline if question.proposal is None else question.proposal
+        afforded, cost, pinned.ledger = afford(pinned.ledger, float(charges[wanted]), self._rule)
+        # Without a proposal the baseline is played, and nothing is explored.
+        explored = afforded and question.proposal is not None
+        deficit = pinned.ledger.deficit
+        left = room(self._rule, deficit)
+        action = wanted if afforded else baseline
+        decision = Decision(action, explored, cost, deficit, left, pinned.number, -1)
+        return self._episodes.decide(now, question.state, decision)
 
-    def _opened(self, call: str, episode: EpisodeId) -> _Open:
-        now = self._open.get(check_episode_id(episode))
-        if now is None:
-            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
-        return now
+    def _checked(self, transition: Transition) -> Transition:
+        """Return a transition between observations, once it is made of finite numbers."""
+        if not isinstance(transition, Transition):
+            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
+        action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
+        if action >= self.n_actions:
+            raise InvalidAction(f"'action' must lie in 0..{self.n_actions - 1}, got {action}.")
+        state = self._observation("state", transition.state)
+        reached = self._observation("next_state", transition.next_state)
+        reward = check_real(
+            "reward", transition.reward, low=-math.inf, open_low=True, open_high=True, error=InvalidData
+        )
+        if not isinstance(transition.terminated, (bool, np.bool_)):
+            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
+        return Transition(state, action, reward, reached, bool(transition.terminated))
 
     def _observation(self, name: str, state: ArrayLike) -> Array:
-        """Return an observation as an array of our own, of the shape that all have had so far."""
+        """Return a copy of an observation, of the shape that all have had so far."""
         array = np.array(as_numbers(name, state))
         if self._shape is not None and array.shape != self._shape:
             raise InvalidData(
@@ -349,23 +392,65 @@ class CriticShield:
             )
         return array
 
-    @staticmethod
-    def _check_same(name: str, observation: Array, now: _Open, episode: EpisodeId) -> None:
-        if not np.array_equal(observation, now.observation):
-            raise InvalidData(
-                f"{name!r} must be the observation that episode {episode!r} is at, got another. Finish the "
-                "episode before deciding at the next one's first observation."
+    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return all there is to save, as arrays and as plain values."""
+        arrays: dict[str, NDArray[Any]] = {"rule": np.array(self._rule, dtype=np.float64)}
+        kept = []
+        for i, now in enumerate(self._episodes):
+            pinned = now.pinned
+            arrays[f"open.{i}.now"] = now.state
+            steps = observed_steps(now.steps, now.state.shape)
+            arrays |= {f"open.{i}.{name}": array for name, array in steps.items()}
+            kept.append([now.name, pinned.number, list(pinned.ledger), *now.flags])
+        about = {
+            "n_actions": self.n_actions,
+            "horizon": self._horizon,
+            "plans": self._plans,
+            "begun": self._begun,
+            "shape": None if self._shape is None else list(self._shape),
+            "open": kept,
+        }
+        return arrays, about
+
+    def _restore(self, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take on what `_record` returned."""
+        if not np.array_equal(as_array("rule", arrays, (4,), np.float64), np.array(self._rule, np.float64)):
+            raise InvalidData(f"'rule' must be that of the file, got {self._rule}.")
+        for name, mine in (("n_actions", self.n_actions), ("horizon", self._horizon)):
+            if about[name] != mine:
+                raise InvalidData(f"{name!r} must be that of the file, {about[name]!r}, got {mine}.")
+        self._plans = check_integer("plans", about["plans"], minimum=0, error=InvalidData)
+        self._begun = check_integer("begun", about["begun"], minimum=len(about["open"]), error=InvalidData)
+        if about["shape"] is not None:
+            self._shape = tuple(
+                check_integer("shape", n, minimum=0, error=InvalidData) for n in about["shape"]
             )
+        for i, (name, number, ledger, *flags) in enumerate(about["open"]):
+            state = self._observation("state", arrays[f"open.{i}.now"])
+            steps = steps_from(under(f"open.{i}.", arrays), state.shape, self.n_actions)
+            closed, deficit = ledger
+            whole = check_integer("plan", number, minimum=0, error=InvalidData) <= self._plans
+            whole = whole and isinstance(closed, bool)
+            # The charges alone say what was spent: a ledger that was refilled is refused.
+            spent = 0.0
+            for step in steps:
+                whole = whole and step.decision.plan == number and step.decision.chain == -1
+                spent += step.decision.charge
+                whole = whole and step.decision.deficit == spent
+            if not (whole and deficit == spent):
+                raise InvalidData(f"'open' must hold episodes of this shield, got another {name!r}.")
+            pinned = _Pinned(self._plan, number, Ledger(closed, spent))
+            self._episodes.restore(OpenEpisode.restored(name, state, pinned, steps, flags))
 
 
-def _no_target(target: _Priced, s: _Priced) -> bool:
-    return False
+def _release(now: _Open) -> None:
+    """Do nothing where an episode is closed: its ledger goes with it."""
 
 
 def _listed(name: str, values: Any) -> list[Any]:
     listed = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if not listed and not (isinstance(values, np.ndarray) and values.ndim > 0):
-        raise InvalidData(f"{name!r} must be a list, an entry for each episode, got {type(values).__name__}.")
+        raise InvalidData(f"{name!r} must be a list with an entry per episode, got {type(values).__name__}.")
     return list(values)
 
 

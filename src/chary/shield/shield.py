@@ -23,7 +23,7 @@ from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.match import Matcher, same
 from chary.shield.rule import Rule
 
-__all__ = ["CLOCKS", "Decision", "Outcome", "Plan", "Shield"]
+__all__ = ["CLOCKS", "Decision", "Outcome", "Plan", "Shield", "afford", "room"]
 
 S = TypeVar("S")
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -119,7 +119,7 @@ class _Episode(Generic[S]):
         plan: Plan[S],
         chains: Mapping[int, Chain[S]],
         record: Sequence[Any],
-        limit: float,
+        rule: Rule,
         recall: Callable[[Any], object],
     ) -> _Episode[S]:
         number, ledger, t, fed, pending, reached, terminated, explored, refused = record[:9]
@@ -127,8 +127,8 @@ class _Episode(Generic[S]):
         now = cls(plan, number, Ledger(*ledger), t)
         if pending is not None:
             s, action, was_explored, charge, chain = pending
-            room = _room(limit, now.ledger.deficit)
-            decision = Decision(action, was_explored, charge, now.ledger.deficit, room, number, chain)
+            deficit = now.ledger.deficit
+            decision = Decision(action, was_explored, charge, deficit, room(rule, deficit), number, chain)
             now.pending = (s, decision)
         now.fed = None if fed is None else chains[fed]
         now.reached, now.terminated, now.explored, now.refused = reached, terminated, explored, refused
@@ -136,6 +136,22 @@ class _Episode(Generic[S]):
         now.finished = [MetaRollout.restored(rollout, recall) for rollout in finished]
         now.dropped = list(dropped)
         return now
+
+
+def afford(ledger: Ledger, charge: float, rule: Rule) -> tuple[bool, float, Ledger]:
+    """Return whether a step is afforded, what is booked for it, and the ledger after it.
+
+    A charge that is not finite is a refusal and is never booked.
+    """
+    if not math.isfinite(charge):
+        return False, 0.0, refuse(ledger, rule)
+    afforded, after = authorise(ledger, True, charge, rule)
+    return afforded, min(charge, rule.step_bound) if afforded else 0.0, after
+
+
+def room(rule: Rule, deficit: float) -> float:
+    """Return how much of the rule's limit is left."""
+    return rule.limit if rule.limit == math.inf else max(rule.limit - deficit, 0.0)
 
 
 class Shield(Generic[S]):
@@ -330,7 +346,7 @@ class Shield(Generic[S]):
         now.ledger = ledger
         deficit = ledger.deficit
         chain_id = -1 if chosen is None else chosen.id
-        decision = Decision(action, explored, cost, deficit, _room(rule.limit, deficit), now.number, chain_id)
+        decision = Decision(action, explored, cost, deficit, room(rule, deficit), now.number, chain_id)
         now.pending = (self._pool.keep(s), decision)
         return decision
 
@@ -437,7 +453,7 @@ class Shield(Generic[S]):
         chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each, recall) for each in record["chains"]}
         self._ended, self._finished, self._abandoned, self._dropped, self._blocked = record["counters"]
         self._episodes = {
-            episode: _Episode.restored(plans[episode], chains, kept, self._rule.limit, recall)
+            episode: _Episode.restored(plans[episode], chains, kept, self._rule, recall)
             for episode, *kept in record["episodes"]
         }
         self._pool.restore(record["started"], chains.values())
@@ -457,12 +473,7 @@ class Shield(Generic[S]):
         return Outcome(tuple(now.finished), abandoned, ended, blocked, now.explored)
 
     def _put(self, now: _Episode[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger]:
-        """Put an action to the ledger: whether it is afforded, its cost, and the ledger after it."""
-        charge = _charge(now.plan.charge(t, s, action), t, s, action)
-        if not math.isfinite(charge):
-            return False, 0.0, refuse(now.ledger, self._rule)
-        afforded, ledger = authorise(now.ledger, True, charge, self._rule)
-        return afforded, min(charge, self._rule.step_bound) if afforded else 0.0, ledger
+        return afford(now.ledger, _charge(now.plan.charge(t, s, action), t, s, action), self._rule)
 
     def _open_episode(self, call: str, episode: Hashable) -> _Episode[S]:
         try:
@@ -591,7 +602,3 @@ def _charge(answer: float, t: int, s: object, a: int) -> float:
 def _kept_decision(decision: Decision) -> tuple[int, bool, float, int]:
     """Return what cannot be told from the ledger: the rest is `Decision` again with its deficit."""
     return decision.action, decision.explored, decision.charge, decision.chain
-
-
-def _room(limit: float, deficit: float) -> float:
-    return limit if limit == math.inf else max(limit - deficit, 0.0)

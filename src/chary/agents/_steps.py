@@ -1,0 +1,86 @@
+"""Decided steps as arrays, and back: what files say about the steps of open episodes, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.agents._episodes import Played, Transition
+from chary.errors import InvalidData
+from chary.shield import Decision
+from chary.storage.sealed import as_array
+
+__all__ = ["decision_rows", "decisions_from", "observed_steps", "steps_from", "wholes"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def decision_rows(steps: Sequence[Played[Any]]) -> NDArray[np.float64]:
+    """Return the decisions of n steps, (n, 7)."""
+    rows = np.array([step.decision for step in steps], dtype=np.float64)
+    return rows.reshape(len(steps), len(Decision._fields))
+
+
+def decisions_from(name: str, arrays: Mapping[str, NDArray[Any]], n: int, n_actions: int) -> list[Decision]:
+    """Return n decisions among `n_actions` actions that `decision_rows` made an array of.
+
+    Raises:
+        InvalidData: if one cannot have been made.
+    """
+    rows = as_array(name, arrays, (n, len(Decision._fields)), np.float64)
+    action, explored, charge, deficit, remaining, plan, chain = rows.T
+    fits = wholes(action, 0, n_actions) & np.isin(explored, (0, 1))
+    fits &= np.isfinite(charge) & (charge >= 0) & np.isfinite(deficit) & (deficit >= 0) & (remaining >= 0)
+    fits &= wholes(plan, 0, np.inf) & wholes(chain, -1, np.inf)
+    if not fits.all():
+        raise InvalidData(f"{name!r} must hold decisions of this problem, got others.")
+    return [Decision(int(a), bool(e), c, d, r, int(p), int(m)) for a, e, c, d, r, p, m in rows.tolist()]
+
+
+def observed_steps(steps: Sequence[Played[NDArray[Any]]], shape: tuple[int, ...]) -> Arrays:
+    """Return n steps among observations of `shape` by column; `known` says which outcomes are there."""
+    n = len(steps)
+    outcomes = [step.outcome or Transition(step.state, 0, 0.0, step.state, False) for step in steps]
+    return {
+        "decision": decision_rows(steps),
+        "state": np.array([step.state for step in steps]).reshape((n, *shape)),
+        "known": np.array([step.outcome is not None for step in steps], dtype=bool),
+        "action": np.array([each.action for each in outcomes], dtype=np.int64),
+        "reward": np.array([each.reward for each in outcomes], dtype=np.float64),
+        "next_state": np.array([each.next_state for each in outcomes]).reshape((n, *shape)),
+        "terminated": np.array([each.terminated for each in outcomes], dtype=bool),
+    }
+
+
+def steps_from(
+    arrays: Mapping[str, NDArray[Any]], shape: tuple[int, ...], n_actions: int
+) -> list[Played[NDArray[Any]]]:
+    """Return the steps that `observed_steps` made arrays of.
+
+    Raises:
+        InvalidData: if they are not steps among observations of `shape` with `n_actions` actions.
+    """
+    n = len(np.atleast_1d(arrays["known"]))
+    decisions = decisions_from("decision", arrays, n, n_actions)
+    known = as_array("known", arrays, (n,), bool).tolist()
+    actions = as_array("action", arrays, (n,), np.int64, below=n_actions).tolist()
+    rewards = as_array("reward", arrays, (n,), np.float64)
+    ended = as_array("terminated", arrays, (n,), bool).tolist()
+    states, reached = (np.array(arrays[name]) for name in ("state", "next_state"))
+    for name, array in (("state", states), ("next_state", reached), ("reward", rewards)):
+        fits = array.dtype.kind in "biuf" and array.shape == ((n,) if name == "reward" else (n, *shape))
+        if not (fits and np.isfinite(array).all()):
+            raise InvalidData(f"{name!r} must hold finite numbers, {n} rows of {shape}, got others.")
+    steps = []
+    for i, (decision, is_known) in enumerate(zip(decisions, known, strict=True)):
+        outcome = Transition(states[i], actions[i], float(rewards[i]), reached[i], ended[i])
+        steps.append(Played(decision, states[i], outcome if is_known else None))
+    return steps
+
+
+def wholes(column: NDArray[Any], low: float, below: float) -> NDArray[np.bool_]:
+    """Return which entries are whole numbers in low..below - 1."""
+    return np.asarray((column >= low) & (column < below) & (column == np.floor(column)))
