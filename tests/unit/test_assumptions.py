@@ -155,7 +155,7 @@ def test_a_policy_that_stays_makes_the_diameter_infinite() -> None:
     assert report.witness is not None
     assert (report.witness.origin, report.witness.target, report.witness.loop) == (0, 1, (0,))
     verify(mdp, report.witness)
-    assert "from state 0 some policy stays in state 0 for ever and never meets state 1" in report.describe()
+    assert "from state 0 some policy stays in state 0 forever and never reaches state 1" in report.describe()
 
 
 def test_a_terminal_state_makes_the_diameter_infinite() -> None:
@@ -168,7 +168,7 @@ def test_a_terminal_state_makes_the_diameter_infinite() -> None:
     assert report.witness is not None
     assert (report.witness.origin, report.witness.target, report.witness.loop) == (0, 1, (2,))
     verify(mdp, report.witness)
-    assert "can come to state 2 before it meets state 1, and stays there for ever" in report.describe()
+    assert "can reach state 2 before state 1, and stays there forever" in report.describe()
 
 
 def test_a_single_state_has_no_diameter_to_speak_of() -> None:

@@ -290,7 +290,7 @@ def test_random_of_twenty_thousand_states_stays_sparse() -> None:
         ("random", {"n_states": 0}, r"'n_states' must be a whole number >= 1, got 0\."),
         ("random", {"successors": 11}, r"'successors' must be at most n_states = 10, got 11\."),
         ("random", {"seed": -1}, r"'seed' must be a whole number >= 0, got -1\."),
-        ("random", {"n_states": 20_000}, r"'successors' must be given where .* got None with 20000 states"),
+        ("random", {"n_states": 20_000}, r"'successors' must be given if .* got None with 20000 states"),
         (
             "sepsis",
             {"actions": "al"},

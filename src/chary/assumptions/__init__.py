@@ -1,4 +1,4 @@
-"""Do the paper's two assumptions hold for a known MDP: yes, no with a witness, or between two bounds.
+"""Checks of the paper's two assumptions on a known MDP: yes, no with a witness, or between two bounds.
 
 Assumption 2.2 (ergodicity) is decided in `_diameter`, Assumption 2.3 (gaps) in `_gaps`; neither needs the
 other. This is their common report.
@@ -48,7 +48,7 @@ class AssumptionReport:
         return self.diameter.status == self.gaps.status == HOLDS
 
     def describe(self) -> str:
-        """Return both answers in words, a line each."""
+        """Return both answers in words, one line each."""
         return f"{self.diameter.describe()}\n{self.gaps.describe()}"
 
     def to_json(self) -> dict[str, Any]:
@@ -77,11 +77,11 @@ def check_assumptions(
         eta: Exploration budget per episode, in the problem's reward units; inf is allowed.
         step_bound: Bound that gaps are compared with, by default eta / 2. Rule `paper` needs eta / 2;
             the xi of rule `capped` checks that rule's assumption instead.
-        rng: Where given, some random policies are tried too.
+        rng: If given, some random policies are tried too.
 
     Raises:
-        InvalidBudget: if `eta` or `step_bound` is negative or no number.
-        InvalidSetting: if `mdp` or `rng` is something else.
+        InvalidBudget: if `eta` or `step_bound` is negative or not a number.
+        InvalidSetting: if `mdp` or `rng` has another type.
 
     Example:
         >>> swap = FiniteMDP.from_arrays([[[0.0, 1.0]], [[1.0, 0.0]]], [[0.0], [1.0]], horizon=4)

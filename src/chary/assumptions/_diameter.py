@@ -23,9 +23,10 @@ __all__ = ["DiameterReport", "DiameterWitness", "check_diameter"]
 
 # Hitting times come out of linear solves; relative to the time.
 TIME_TOLERANCE = 1e-9
-# Below this many states the diameter is solved exactly, one policy iteration a target (seconds at the limit).
+# Below this many states the diameter is solved exactly, one policy iteration per target (seconds at the
+# limit).
 EXACT_STATES = 200
-# The graph search touches every stored transition once a target; beyond this many it looks at fewer targets.
+# The graph search visits every stored transition once per target; beyond this many it tries fewer targets.
 GRAPH_WORK = 100_000_000
 STATES_NAMED = 6
 
@@ -34,7 +35,7 @@ STATES_NAMED = 6
 class DiameterWitness:
     """A stationary policy, (S,) actions, that takes `expected_time` from `origin` to `target`.
 
-    If that is infinite, `loop` lists states that the policy can reach from `origin` without meeting the
+    If that is infinite, `loop` lists states that the policy can reach from `origin` without reaching the
     target and never leaves again.
     """
 
@@ -57,16 +58,16 @@ class DiameterWitness:
             place = f"states {', '.join(str(x) for x in self.loop[:STATES_NAMED])}{rest}"
         if self.origin in self.loop:
             return (
-                f"from state {self.origin} some policy stays in {place} for ever "
-                f"and never meets state {self.target}."
+                f"from state {self.origin} some policy stays in {place} forever "
+                f"and never reaches state {self.target}."
             )
         return (
-            f"from state {self.origin} some policy can come to {place} before it meets state {self.target}, "
-            "and stays there for ever."
+            f"from state {self.origin} some policy can reach {place} before state {self.target}, "
+            "and stays there forever."
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the witness as plain numbers; the policy itself is left out for its size."""
+        """Return the witness as plain numbers; the policy itself is left out because of its size."""
         return {
             "target": self.target,
             "origin": self.origin,
@@ -77,7 +78,7 @@ class DiameterWitness:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DiameterReport:
-    """Assumption 2.2: the diameter lies in [`lower`, `upper`], equal where solved, against `limit`, H / 2."""
+    """Assumption 2.2: the diameter lies in [`lower`, `upper`], equal if solved; `limit` is H / 2."""
 
     status: str
     lower: float
@@ -116,12 +117,12 @@ def check_diameter(mdp: FiniteMDP) -> DiameterReport:
     """Compare the worst-case diameter with H / 2, Assumption 2.2.
 
     It is infinite exactly if some policy can keep to a set of states without some target, which a search
-    of the graph decides. A terminal state is such a set: an episode that ended meets nothing any more.
-    Otherwise every policy meets every state, and policy iteration maximises the mean hitting time of each
+    of the graph decides. A terminal state is such a set: an episode that ended reaches nothing more.
+    Otherwise every policy reaches every state, and policy iteration maximises the mean hitting time of each
     target exactly.
 
     Beyond 200 states the finite case is bounded from below only, which nearly always decides it: under any
-    policy some state has stationary probability <= 1 / S, is met again after S steps on average or more,
+    policy some state has stationary probability <= 1 / S, is reached again after S steps on average or more,
     and so takes S - 1 or more from some other state.
     """
     limit = mdp.horizon / 2
@@ -144,11 +145,11 @@ def check_diameter(mdp: FiniteMDP) -> DiameterReport:
 
 
 def _avoided_target(mdp: FiniteMDP, rows: sparse.csr_array) -> DiameterWitness | None:
-    """Find a target that some policy can avoid for ever, or None if there is none.
+    """Find a target that some policy can avoid forever, or None if there is none.
 
-    Targets are tried in an order that gives telling witnesses: states to act in before terminal ones, and
-    states where no episode starts before those where one does. Where there are too many, only the first are
-    tried, and one that the policy of lowest actions misses if it misses any.
+    Targets are tried in an order that gives informative witnesses: acting states before terminal ones, and
+    states where no episode starts before those where one does. If there are too many, only the first are
+    tried, and one that the policy of lowest actions misses, if it misses any.
     """
     setting = mdp.setting
     order = np.lexsort((np.arange(mdp.n_states), mdp.start > 0, setting.terminal))
@@ -167,7 +168,7 @@ def _avoided_target(mdp: FiniteMDP, rows: sparse.csr_array) -> DiameterWitness |
 
 
 def _largest_closed_set(mdp: FiniteMDP, columns: sparse.csc_array, target: int) -> Bools:
-    """Return the states, (S,), from which some policy surely never meets `target`: a greatest fixed point."""
+    """Return the states, (S,), from which some policy never reaches `target`: a greatest fixed point."""
     setting = mdp.setting
     state = np.repeat(np.arange(setting.n_states), np.diff(setting.pair_start))
     safe = np.ones(setting.n_states, dtype=bool)
@@ -200,7 +201,7 @@ def _avoidance(mdp: FiniteMDP, rows: sparse.csr_array, target: int, safe: Bools)
     chosen = np.full(S, -1, dtype=np.int64)
 
     def choose(pairs: NDArray[np.int64]) -> None:
-        # Backwards, so that the lowest action of a state is the one kept.
+        # Backwards, so that the lowest action of a state is stored last.
         chosen[state[pairs[::-1]]] = pairs[::-1]
 
     choose(np.flatnonzero(safe[state] & (pattern @ ~safe == 0)))
@@ -236,7 +237,7 @@ def _avoidance(mdp: FiniteMDP, rows: sparse.csr_array, target: int, safe: Bools)
 
 
 def _graph(rows: sparse.csr_array, chosen: Ints, without: int = -1) -> sparse.csr_array:
-    """Return the transitions, (S, S), of the pair `chosen` in each state (-1: none), but for `without`."""
+    """Return the transitions, (S, S), of the pair `chosen` in each state (-1: none), except `without`."""
     S = rows.shape[1]
     acting = np.flatnonzero((chosen >= 0) & (np.arange(S) != without))
     picked = rows[chosen[acting]].tocoo()
@@ -260,7 +261,7 @@ def _actions(mdp: FiniteMDP, chosen: Ints) -> Ints:
 
 
 def _slowest(mdp: FiniteMDP, rows: Floats) -> DiameterWitness:
-    """Return the policy, origin and target of the diameter where every policy meets every state."""
+    """Return the policy, origin and target of the diameter if every policy reaches every state."""
     setting = mdp.setting
     S = setting.n_states
     starts = setting.pair_start[:-1]
@@ -268,7 +269,7 @@ def _slowest(mdp: FiniteMDP, rows: Floats) -> DiameterWitness:
     slowest: DiameterWitness | None = None
     for target in range(S):
         others = np.delete(np.arange(S), target)
-        # Policy iteration; the last target's policy is a good one to begin with.
+        # Policy iteration; the last target's policy is a good start.
         while True:
             time = np.zeros(S)
             time[others] = np.linalg.solve(np.eye(S - 1) - rows[chosen[others]][:, others], np.ones(S - 1))
@@ -290,7 +291,7 @@ def _slowest(mdp: FiniteMDP, rows: Floats) -> DiameterWitness:
 
 
 def _slow(mdp: FiniteMDP, rows: sparse.csr_array) -> DiameterWitness:
-    """Return a policy and the state it meets least often: at least S - 1 steps from some other state."""
+    """Return a policy and the state it reaches least often: at least S - 1 steps from some other state."""
     from scipy.sparse.linalg import spsolve
 
     S = mdp.n_states

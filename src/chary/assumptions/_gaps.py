@@ -1,8 +1,8 @@
 """Assumption 2.3 (gaps): for *every* policy, V_t(s) - Q_t(s, a) is at most a bound, eta / 2 in the paper.
 
-This quantifies over A^(S H) policies, and no recursion solves it: the same later policy must serve the
-action played and the one given up. So the largest gap is bounded from below by policies tried and from above
-by letting that policy differ (docs/algorithm.md section 7).
+This is about A^(S H) policies, and no recursion solves it: the later policy is the same for the action
+played and for the alternative. So the largest gap is bounded from below by trying policies and from above
+by letting the later policies differ (docs/algorithm.md section 7).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GapWitness:
         )
 
     def to_json(self, scale: RewardScale) -> dict[str, Any]:
-        """Return the witness as plain numbers; the policy itself is left out for its size."""
+        """Return the witness as plain numbers; the policy itself is left out because of its size."""
         return {
             "policy": self.found_by,
             "t": self.t,
@@ -66,9 +66,9 @@ class GapWitness:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GapReport:
-    """Assumption 2.3: the largest gap of any policy lies in [`lower`, `upper`], against `bound`.
+    """Assumption 2.3: the largest gap of any policy lies in [`lower`, `upper`]; it is compared with `bound`.
 
-    All three are in scaled units. `witness` has the gap `lower`, and refutes the assumption where the
+    All three are in scaled units. `witness` has the gap `lower`, and refutes the assumption if the
     status is `fails`.
     """
 
@@ -112,7 +112,7 @@ def check_gaps(mdp: FiniteMDP, bound: float, *, rng: np.random.Generator | None 
     """Compare the largest gap of any deterministic policy with `bound` (scaled), Assumption 2.3.
 
     Policies may depend on the step. The gap of (t, s, a) under one that plays a1 is R1 - R + gamma
-    (P1 - P).V_{t+1}. From above, V_{t+1} is let vary in the box between the worst and the best value of each
+    (P1 - P).V_{t+1}. From above, V_{t+1} may vary in the box between the worst and the best value of each
     state, and on small problems also within bounds on V(x) - V(y) carried backwards through transport
     plans. From below, policies are tried: the best, the worst, the greedy, the recorded one, and local
     searches from where the upper bound is largest.
@@ -131,7 +131,7 @@ def check_gaps(mdp: FiniteMDP, bound: float, *, rng: np.random.Generator | None 
         policy = _ascend(truth, rows, candidate, best.policy, worst.policy)
         witness = _wider(witness, _widest_gap(truth, policy, "a policy found by local search"))
     lower = witness.gap
-    # The bounds meet up to rounding where the box is tight, as in the last two steps.
+    # The bounds agree up to rounding if the box is tight, as in the last two steps.
     upper = max(upper, lower)
     status = (
         FAILS if lower > bound + GAP_TOLERANCE else HOLDS if upper <= bound + GAP_TOLERANCE else UNDECIDED
@@ -140,7 +140,7 @@ def check_gaps(mdp: FiniteMDP, bound: float, *, rng: np.random.Generator | None 
 
 
 class _Candidate(NamedTuple):
-    """A step, the pair played and the pair given up for it, with a bound on the gap between them."""
+    """A step, the pair played and its alternative, with a bound on the gap between them."""
 
     bound: float
     t: int
@@ -172,7 +172,7 @@ def _upper_bound(
             found = [_Candidate(float(bound[t, i]), t, int(first[i]), int(second[i])) for i in top[t]]
             best[t] = sorted(best[t] + found, reverse=True)[:SEARCHES_PER_STAGE]
     every = sorted((c for stage in best for c in stage), reverse=True)
-    # No state with two actions: playing the only one there is loses nothing.
+    # No state has two actions: playing the only one loses nothing.
     return every[:SEARCHES], max(every[0].bound, 0.0) if every else 0.0
 
 
@@ -218,7 +218,7 @@ def _refined_bound(truth: Truth, rows: sparse.csr_array, highest: Floats, lowest
     D_t(x, y) >= V_t(x) - V_t(y), 0 on the diagonal, is carried backwards: any transport plan from P_p to
     P_q bounds (P_p - P_q).V by its cost at the prices D_{t+1}. The plans tried keep shared mass in place and
     move the rest in the order of the index, of the best and of the worst values. The bound of `_box` is
-    taken where it is smaller. None where the tables would be large.
+    used where it is smaller. None if the tables would be too large.
     """
     P, S = rows.shape
     H, gamma = truth.mdp.horizon, truth.mdp.setting.discount
@@ -283,7 +283,7 @@ def _plain_policies(
 def _widest_gap(truth: Truth, policy: Ints, found_by: str) -> GapWitness:
     """Return the largest gap that `policy` has after playing the best action, and the policy that does so.
 
-    What is played at (t, s) leaves V_{t+1} alone, so the gap there is largest for the action of largest Q.
+    The action at (t, s) does not change V_{t+1}, so the gap there is largest for the action of largest Q.
     """
     q = truth.evaluate(policy).q
     extremes = [(truth.highest(row), truth.highest(-row)) for row in q]
@@ -301,12 +301,12 @@ def _wider(one: GapWitness | None, other: GapWitness) -> GapWitness:
 
 
 def _ascend(truth: Truth, rows: sparse.csr_array, place: _Candidate, best: Ints, worst: Ints) -> Ints:
-    """Climb from the box's own wish to a policy that makes (P1 - P).V_{t+1} large.
+    """Improve a policy from the box's maximiser until (P1 - P).V_{t+1} is large.
 
     Under a policy the signed mass w = P1 - P flows on as d_{i+1} = d_i P, and (P1 - P).V is the reward that
-    flow earns. With the other steps held, step i is best served state by state: the largest Q where
-    d_i > 0, the smallest where d_i < 0. Sweeps from the last step to the first never lose, and stop when
-    one gains nothing.
+    flow earns. With the other steps fixed, step i is optimised state by state: the largest Q where d_i > 0,
+    the smallest where d_i < 0. Sweeps from the last step to the first never decrease it, and stop when one
+    gains nothing.
     """
     setting = truth.mdp.setting
     H, S = setting.horizon, setting.n_states

@@ -1,4 +1,4 @@
-"""What both checks share: the three answers, how they are worded, and P as sparse rows."""
+"""Common parts of both checks: the three answers, their wording, and P as sparse rows."""
 
 from __future__ import annotations
 

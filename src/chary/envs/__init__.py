@@ -1,6 +1,6 @@
-"""Problems: each a function that returns a FiniteMDP, and a Gymnasium environment of its own id.
+"""Problems: each is a function that returns a FiniteMDP, and a Gymnasium environment with an id.
 
-Importing this package registers the ids with Gymnasium, if that is installed; `import chary` does not.
+Importing this package registers the ids with Gymnasium, if it is installed; `import chary` does not.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ ACTIONS = ("admissible", "all")
 def make(name: str, /, **options: Any) -> FiniteMDP:
     """Return a problem by name.
 
-    Besides the options of the problem itself, `actions` says which actions may be played: `admissible` where
-    the problem restricts them, `all` where it lets one play every action everywhere; None leaves it to the
-    problem.
+    In addition to the problem's own options, `actions` selects the actions that may be played: `admissible`
+    if the problem restricts them, `all` if every action may be played everywhere; None is the problem's
+    default.
 
     Raises:
         UnknownName: if there is no such problem.
-        InvalidSetting: if the problem has no such option, or does not offer those actions.
+        InvalidSetting: if the problem has no such option, or does not have those actions.
 
     Example:
         >>> make("inventory", capacity=3).n_states
@@ -71,10 +71,10 @@ def make(name: str, /, **options: Any) -> FiniteMDP:
 
 
 def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
-    """Return another random MDP of the same size and kind as a problem, and never the problem itself.
+    """Return another random MDP of the same size and kind as a problem, never the problem itself.
 
-    Calibration uses these, docs/algorithm.md section 6. `options` are those of `make`; sizes and units are
-    kept, costs, rewards and probabilities are drawn around them by `seed`.
+    Calibration uses these, docs/algorithm.md section 6. `options` are those of `make`; sizes and units stay
+    the same; costs, rewards and probabilities are drawn around the problem's by `seed`.
 
     Raises:
         UnknownName: if there is no such problem.
@@ -88,7 +88,7 @@ def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
     entropy = check_seed(seed)
     # Spawned by the problem's name: sibling 0 of one problem shares no draws with sibling 0 of another.
     rng = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=tuple(name.encode())))
-    function(**given)  # a wrong option must not be hidden by what is drawn around it
+    function(**given)  # a wrong option must raise before anything is drawn around it
     defaults = {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
     mdp = SIBLINGS[name](rng, {**defaults, **given})
     _check_actions(name, actions, mdp)
@@ -98,7 +98,7 @@ def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
 def _resolve(
     name: str, options: dict[str, Any]
 ) -> tuple[Callable[..., FiniteMDP], dict[str, Any], str | None]:
-    """Return the problem's function, its own options, and `actions` where that is not one of them."""
+    """Return the problem's function, its own options, and `actions` if that is not one of them."""
     check_choice("problem", name, PROBLEMS)
     function = PROBLEMS[name]
     known = list(inspect.signature(function).parameters)

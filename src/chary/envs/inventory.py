@@ -38,8 +38,8 @@ def inventory(
     Args:
         capacity: M, the largest stock, >= 1.
         horizon: H, in months.
-        units: What the problem's own reward units are: `scaled` (those of the paper's budgets) or `money`,
-            which keeps the scaling, so that eta and results are in money too.
+        units: The problem's reward units: `scaled` (those of the paper's budgets) or `money`,
+            which stores the scaling, so that eta and results are in money too.
         fixed_cost: K, paid once for an order of any size, >= 0.
         unit_cost: c, paid for each item ordered, >= 0.
         holding_cost: h, paid for each item in stock after the order, >= 0.
@@ -47,8 +47,8 @@ def inventory(
         demand: The probabilities of a demand of 0, 1, ...; uniform on 0..M by default.
 
     Raises:
-        InvalidSetting: if a cost is negative, `demand` is no distribution, or every transition earns the
-            same.
+        InvalidSetting: if a cost is negative, `demand` is not a distribution, or all transitions have the
+            same reward.
         UnknownName: if `units` is neither `scaled` nor `money`.
 
     Example:

@@ -20,8 +20,8 @@ def random(
 
     Rows are drawn from a flat Dirichlet distribution over all states or, with `successors`, over that many
     states drawn without replacement. The next state on the ring, s + 1 modulo S, is always among them, so
-    that no policy avoids a state. Rewards r(s, a) are uniform on [0, 1]; an episode starts anywhere,
-    uniformly.
+    no policy avoids a state. Rewards r(s, a) are uniform on [0, 1]; an episode starts in a uniformly random
+    state.
 
     Args:
         n_states: S.
@@ -44,7 +44,7 @@ def random(
     if successors is None:
         if S * S * A > DENSE_LIMIT:
             raise InvalidSetting(
-                f"'successors' must be given where n_states * n_states * n_actions > {DENSE_LIMIT}, got None "
+                f"'successors' must be given if n_states * n_states * n_actions > {DENSE_LIMIT}, got None "
                 f"with {S} states and {A} actions. Pass successors=5."
             )
         k = S

@@ -31,7 +31,7 @@ def register() -> None:
             gymnasium.register(
                 identity,
                 entry_point="chary.envs.tabular_env:make_env",
-                # Our environments keep order themselves, with an error of chary's own.
+                # Our environments check the order of calls themselves, with an error of chary.
                 order_enforce=False,
                 kwargs={"problem": name},
             )

@@ -42,7 +42,7 @@ def riverswim(
         large_reward: The reward upstream, in [0, 1].
 
     Raises:
-        InvalidSetting: if a probability or reward lies outside [0, 1], or the two of a row exceed 1.
+        InvalidSetting: if a probability or reward is outside [0, 1], or the two of a row exceed 1.
 
     Example:
         >>> riverswim().n_states

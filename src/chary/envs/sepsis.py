@@ -48,7 +48,8 @@ def sepsis(*, actions: str = "admissible", horizon: int = 20) -> FiniteMDP:
 
     Entering survival earns 1, everything else 0, so the value of a policy is the probability of survival
     within `horizon` steps from admission, and 1 caps it. The three last states are terminal; nothing leads to
-    the sink. An episode starts in a random state. `recorded_policy` is what clinicians did most often.
+    the sink. An episode starts in a random state. `recorded_policy` has the clinicians' most frequent action
+    per state.
 
     Args:
         actions: `admissible` allows the 2,238 pairs that clinicians used often enough for their outcomes to
@@ -72,7 +73,7 @@ def sepsis(*, actions: str = "admissible", horizon: int = 20) -> FiniteMDP:
 
 @lru_cache(maxsize=2)
 def _shipped(actions: str, horizon: int) -> FiniteMDP:
-    # An MDP is read-only, so that one copy serves everybody; with all actions it takes seconds to build.
+    # An MDP is read-only, so one copy can be shared; with all actions it takes seconds to build.
     return build(load(), actions=actions, horizon=horizon)
 
 
@@ -88,13 +89,13 @@ def clinicians() -> NDArray[np.float64]:
 
 @cache
 def load() -> SepsisRows:
-    """Read the data file, and refuse one that differs from what was shipped."""
+    """Read the data file, and refuse one that differs from the shipped one."""
     content = resources.files("chary.envs").joinpath("data", "sepsis.npz").read_bytes()
     return parse(content)
 
 
 def parse(content: bytes) -> SepsisRows:
-    """Return the rows held in the bytes of `data/sepsis.npz`.
+    """Return the rows in the bytes of `data/sepsis.npz`.
 
     Raises:
         InvalidData: if their SHA-256 is not `DATA_SHA256`.
@@ -149,7 +150,7 @@ def build(rows: SepsisRows, *, actions: str, horizon: int, name: str = "sepsis")
         value_cap=1.0,
         recorded_policy=np.where(admissible, rows.expert, 0),
     )
-    # Successor lists say nothing of states never seen after a pair, yet there the reward is known as well: 0.
+    # Successor lists do not contain states never seen after a pair, but the reward there is known as well: 0.
     return replace(mdp, known=_pays_for_survival(mdp.setting.n_pairs))
 
 

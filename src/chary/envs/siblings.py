@@ -20,7 +20,7 @@ Options = Mapping[str, Any]
 
 
 def inventory_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
-    """Redraw the demand distribution, and every cost within half of its own value."""
+    """Redraw the demand distribution, and every cost within half of its value."""
     drawn = dict(options)
     demand = options["demand"]
     n_levels = int(options["capacity"]) + 1 if demand is None else len(demand)
@@ -31,11 +31,11 @@ def inventory_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
 
 
 def sepsis_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
-    """Give every state the rows of another with as many admissible actions, drawn anew around their counts.
+    """Give every state the rows of another with as many admissible actions, drawn around their counts.
 
-    A row keeps where it leads, except that staying where one is remains so; start states are shuffled. Thus
-    the sparsity, the lengths of stay and the spread of survival are those of the kind, while values of
-    states have next to nothing to do with the original's.
+    A row keeps its successors, except that a transition to the same state stays one; start states are
+    shuffled. So sparsity, lengths of stay and the spread of survival are typical of the problem, while the
+    values of states are almost unrelated to the original's.
     """
     rows = load()
     n_patients = DEATH
@@ -66,7 +66,7 @@ def sepsis_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
         action=rows.action,
         begin=begin,
         successor=x,
-        # Gamma draws, divided by their sum later on, are a Dirichlet draw; a count of 1 cannot give 0 but by
+        # Gamma draws, divided by their sum later on, are a Dirichlet draw; a count of 1 gives 0 only by
         # underflow.
         counts=np.maximum(rng.standard_gamma(rows.counts[entry]), np.finfo(float).tiny),
         start=start,
@@ -76,7 +76,7 @@ def sepsis_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
 
 
 def corridor_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
-    """Redraw every reward and chance within a fifth of its own value, as far as its range allows."""
+    """Redraw every reward and probability within a fifth of its value, as far as its range allows."""
     drawn = dict(options)
     for name in ("early_reward", "early_gap", "safe_reward", "late_gain", "boost"):
         drawn[name] = min(float(options[name]) * rng.uniform(0.8, 1.2), 1.0)
@@ -87,7 +87,7 @@ def corridor_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
 
 
 def riverswim_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
-    """Redraw every reward and chance within half of its own value, as far as its range allows."""
+    """Redraw every reward and probability within half of its value, as far as its range allows."""
     drawn = dict(options)
     for name in (
         "forward",
@@ -105,7 +105,7 @@ def riverswim_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
 def random_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
     """Draw another MDP of the same size."""
     seed = int(rng.integers(2**63))
-    # One chance in 2^63 is still not never.
+    # A probability of 2^-63 is still not 0.
     return random(**{**options, "seed": seed if seed != options["seed"] else seed + 1})
 
 

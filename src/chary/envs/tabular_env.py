@@ -17,7 +17,7 @@ __all__ = ["AllowedActions", "TabularEnv", "make_env"]
 
 
 class AllowedActions(Discrete):
-    """The A actions of an MDP, of which `sample()` draws only those allowed in the present state.
+    """The A actions of an MDP; `sample()` draws only those allowed in the present state.
 
     Every action belongs to the space, whatever the state; `TabularEnv.step` refuses one that is not allowed.
     """
@@ -31,24 +31,24 @@ class AllowedActions(Discrete):
         self._present = mask.copy()
 
     def sample(self, mask: NDArray[np.int8] | None = None, probability: Any = None) -> np.int64:
-        """Draw one action: from `mask` or `probability` where given, else among those allowed now."""
+        """Draw one action: from `mask` or `probability` if given, otherwise among those allowed now."""
         if mask is None and probability is None and self._present.any():
             mask = self._present
         return np.int64(super().sample(mask=mask, probability=probability))
 
 
 class TabularEnv(gymnasium.Env[np.int64, np.int64]):
-    """A FiniteMDP to be played step by step.
+    """A FiniteMDP that is played step by step.
 
-    Observations are states, rewards are in the problem's own units. `info` holds `action_mask`, an int8 array
+    Observations are states, rewards are in the problem's units. `info` contains `action_mask`, an int8 array
     of shape (A,) with 1 for every action allowed in the present state (all 0 in a terminal state, which
     Gymnasium's `sample(mask)` accepts), and after a step `scaled_reward`, the same reward in [0, 1]. A
     terminal state ends an episode by `terminated`; the horizon by `truncated`, unless the last state is
     terminal.
 
-    All chance of an episode is one row of uniforms, `u = np_random.random(H + 1)`, drawn by `reset`: u[0]
+    All randomness of an episode is one row of uniforms, `u = np_random.random(H + 1)`, drawn by `reset`: u[0]
     selects the first state and u[t + 1] the successor of step t, each by the inverse of the cumulative
-    probabilities. The compiled driver draws the same row, so that both play the same episode from the same
+    probabilities. The compiled driver draws the same row, so both play the same episode from the same
     seed.
 
     Raises:
@@ -90,7 +90,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Begin an episode; with `seed`, one that depends on it alone.
+        """Begin an episode; with `seed`, one that depends only on it.
 
         Raises:
             InvalidSetting: if the seed is not a whole number >= 0.

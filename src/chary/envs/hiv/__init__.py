@@ -1,7 +1,7 @@
 """Treatment of HIV: a simulator of six concentrations, as functions, for Gymnasium and for JAX.
 
-`step` and `step_many` are for NumPy; `chary.envs.hiv.environment` holds the Gymnasium environment of the id
-`chary/HIV-v0`, `chary.envs.hiv.jax_step` the same for whole batches inside a compiled JAX loop.
+`step` and `step_many` are for NumPy; `chary.envs.hiv.environment` contains the Gymnasium environment of the
+id `chary/HIV-v0`, `chary.envs.hiv.jax_step` the simulator for batches inside a compiled JAX loop.
 """
 
 from __future__ import annotations

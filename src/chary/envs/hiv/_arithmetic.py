@@ -1,6 +1,6 @@
 """The equations and one attempted step of Dormand and Prince, written once for numba, JAX and plain Python.
 
-Operators alone are used, which mean the same for a float, a traced JAX value and a vector of lanes. A
+Only operators are used, which mean the same for a float, a traced JAX value and a vector of lanes. A
 concentration vector is a tuple of six values, in the order T1, T2, T1*, T2*, V, E.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
     "under_treatment",
 ]
 
-# How long one action holds.
+# The days of one action.
 DAYS = 5.0
 # Error allowed in one step of the integrator: ABSOLUTE + RELATIVE * concentration.
 RELATIVE, ABSOLUTE = 1e-7, 1e-9
@@ -42,7 +42,7 @@ RELATIVE, ABSOLUTE = 1e-7, 1e-9
 SAFETY, SHRINKAGE, GROWTH = 0.9, 0.2, 5.0
 NO_ERROR = 1e-20
 FIRST_FACTOR = 0.05
-# Days: no first step is shorter than the one, and none that is refused than the other.
+# In days: the shortest first step, and the shortest step after a refused one.
 SHORTEST_FIRST, SHORTEST = 1e-6, 1e-10
 # The hardest states of an episode take about 330.
 MAX_ATTEMPTS = 10_000
@@ -90,7 +90,7 @@ def under_treatment(p: Any, e1: Any, e2: Any) -> tuple[Any, ...]:
 
 @register_jitable(error_model=OPTIONS["error_model"])
 def slope(q: Any, y: Any) -> Six:
-    """Return the six derivatives, a day, at `y` for the constants `q` of `under_treatment`."""
+    """Return the six derivatives per day at `y` for the constants `q` of `under_treatment`."""
     (l1, l2, d1, d2, infect1, infect2, delta, m1, m2, burst, c, lost1, lost2, lE, bE, Kb, dE, Kd, deltaE) = q
     T1, T2, I1, I2, V, E = y
     new1 = infect1 * V * T1
@@ -142,7 +142,8 @@ def first_step(y: Any, k1: Any) -> Any:
 def attempt(q: Any, y: Any, k1: Any, h: Any) -> tuple[Six, Six, Any]:
     """Try a step of length `h` from `y`, where the slope is `k1`: Dormand and Prince 5(4).
 
-    Returns where it leads, the slope there, and the square of its error in units of what is allowed.
+    Returns the concentrations after it, the slope there, and the square of its error in units of the error
+    allowed.
     """
     A2, A3, A4, A5, A6, A7 = TABLEAU
     k2 = slope(q, add(y, h * A2[0], k1))

@@ -28,7 +28,7 @@ __all__ = ["first_wrong", "slope_into", "step_into"]
 
 @jit
 def step_into(after: Floats, rewards: Floats, p: Floats, e: Floats, before: Floats, actions: Any) -> int:
-    """Move B lanes on by one action each, and return the first that could not be integrated, or -1.
+    """Advance B lanes by one action each, and return the first that could not be integrated, or -1.
 
     `after`, `before` have shape (B, 6), `p` (B, 20), `e` (4, 2), `rewards` and `actions` (B,).
     """
@@ -38,7 +38,7 @@ def step_into(after: Floats, rewards: Floats, p: Floats, e: Floats, before: Floa
         y = (before[i, 0], before[i, 1], before[i, 2], before[i, 3], before[i, 4], before[i, 5])
         k1 = slope(q, y)
         h = math.sqrt(first_step(y, k1))
-        # Also where it is NaN.
+        # Also true for NaN.
         if not h >= SHORTEST_FIRST:
             h = SHORTEST_FIRST
         t = 0.0
@@ -51,7 +51,7 @@ def step_into(after: Floats, rewards: Floats, p: Floats, e: Floats, before: Floa
                 h = DAYS - t
             z, k7, error = attempt(q, y, k1, h)
             factor = GROWTH if error <= NO_ERROR else SAFETY * error**-0.1
-            # Also where the error is NaN.
+            # Also true if the error is NaN.
             if not factor >= SHRINKAGE:
                 factor = SHRINKAGE
             factor = min(factor, 1.0 if rejected else GROWTH)
@@ -72,7 +72,7 @@ def step_into(after: Floats, rewards: Floats, p: Floats, e: Floats, before: Floa
 
 @jit
 def slope_into(out: Floats, p: Floats, e1: float, e2: float, y: Floats) -> None:
-    """Write the six derivatives, a day, at concentrations `y`: the equations for other integrators."""
+    """Write the six derivatives per day at concentrations `y`: the equations for other integrators."""
     k = slope(under_treatment(p, e1, e2), (y[0], y[1], y[2], y[3], y[4], y[5]))
     for j in range(6):
         out[j] = k[j]

@@ -32,15 +32,15 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
     """Treat a patient for 200 times five days.
 
     An observation is log10 of the six concentrations T1, T2, T1*, T2*, V, E, as float32 within fixed bounds;
-    an action is 0 nothing, 1 reverse transcriptase inhibitor, 2 protease inhibitor, 3 both. Nothing is
-    random and nothing ends early: the 200th step truncates. `info["state"]` holds the concentrations
-    themselves, and after a step `info["raw_reward"]` the reward in its own units.
+    an action is 0 nothing, 1 reverse transcriptase inhibitor, 2 protease inhibitor, 3 both. Nothing is random
+    and nothing ends early: the 200th step truncates. `info["state"]` contains the concentrations, and after a
+    step `info["raw_reward"]` the reward in its own units.
 
     Args:
         patient: `base`, or a number in 0..5.
         standardise: Whether observations and rewards have their mean subtracted and are divided by their
             deviation.
-        render_mode: None; there is nothing to draw.
+        render_mode: Must be None; there is nothing to draw.
 
     Raises:
         UnknownName: if there is no such patient.
@@ -79,7 +79,7 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
 
     @property
     def patient(self) -> Patient:
-        """Who is treated."""
+        """The patient who is treated."""
         return self._patient
 
     def reset(
@@ -105,8 +105,8 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
 
         Raises:
             OutOfOrder: if no episode has begun, or the last one is over.
-            InvalidAction: if there is no such action; nothing has happened then.
-            InvalidData: if the equations cannot be integrated from here; nothing has happened then.
+            InvalidAction: if there is no such action; then nothing has changed.
+            InvalidData: if the equations cannot be integrated from here; then nothing has changed.
         """
         if not self._playing:
             raise OutOfOrder(

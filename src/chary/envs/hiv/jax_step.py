@@ -1,7 +1,7 @@
 """The simulator for JAX: one pure step, for whole batches of patients inside one compiled loop; needs JAX.
 
-`step` treats one patient; `jax.vmap` of it treats a batch, and `lax.scan` may hold either. It computes in
-float64, so that it agrees with NumPy's `step` to rounding: call it inside `with jax.enable_x64(True):`, or
+`step` treats one patient; `jax.vmap` of it treats a batch, and `lax.scan` may contain either. It computes in
+float64, so it agrees with NumPy's `step` to rounding: call it inside `with jax.enable_x64(True):`, or
 set `jax_enable_x64`. On a CPU one patient runs a loop of scalars, and the lanes of a batch one of vector
 instructions, until the last of them is done. On an NVIDIA GPU the whole adaptive loop is one kernel, in which
 no lane waits for another.
@@ -43,15 +43,15 @@ from chary.errors import InvalidData, InvalidSetting
 __all__ = ["StepResult", "observe", "step"]
 
 N_ACTIONS, N_CONSTANTS = len(EFFICACIES), 19
-# What a loop of scalars attempts before it asks whether it is done; a step takes about 20 attempts.
+# Attempts of a loop of scalars between two checks whether it is done; a step takes about 20 attempts.
 ATTEMPTS_A_TURN = 8
 
 
 class StepResult(NamedTuple):
-    """What a step gives: the six concentrations after it, the unscaled reward, and whether it went well.
+    """The result of a step: the six concentrations after it, the unscaled reward, and whether it succeeded.
 
-    Where `ok` is False, the concentrations and the reward are NaN: the action is none, a concentration was
-    negative or not finite, or the equations could not be integrated.
+    If `ok` is False, the concentrations and the reward are NaN: the action does not exist, a concentration
+    was negative or not finite, or the equations could not be integrated.
     """
 
     state: jax.Array
@@ -69,7 +69,7 @@ def step(params: jax.Array, state: jax.Array, action: jax.Array) -> StepResult:
 
     Raises:
         InvalidSetting: if float64 is switched off in JAX.
-        InvalidData: if a shape or type is wrong. Values are not looked at: see `StepResult`.
+        InvalidData: if a shape or type is wrong. Values are not checked: see `StepResult`.
 
     Example:
         >>> from chary.envs.hiv import START, patient
@@ -83,7 +83,7 @@ def step(params: jax.Array, state: jax.Array, action: jax.Array) -> StepResult:
     efficacies = jnp.asarray(EFFICACIES)[jnp.where(exists, a, 0)]
     e1, e2 = efficacies[0], efficacies[1]
     valid = exists & jnp.all(jnp.isfinite(y) & (y >= 0.0))
-    # What is not valid must not keep the other lanes waiting.
+    # An invalid lane must not keep the other lanes waiting.
     begin = jnp.where(valid, y, 1.0)
     constants = jnp.stack(under_treatment(p, e1, e2))
     after, done = _flow(constants[:, None], begin[:, None])
@@ -94,7 +94,7 @@ def step(params: jax.Array, state: jax.Array, action: jax.Array) -> StepResult:
 
 
 def observe(state: jax.Array, *, standardise: bool = True) -> jax.Array:
-    """Return what an agent sees of concentrations, shape (..., 6): as `chary.envs.hiv.observe`, unchecked."""
+    """Return the observation of concentrations, shape (..., 6): `chary.envs.hiv.observe` without checks."""
     logs = jnp.log10(jnp.clip(state, 10.0**LOG_LOW, 10.0**LOG_HIGH))
     mean, std = OBSERVATION_MEAN.astype(logs.dtype), OBSERVATION_STD.astype(logs.dtype)
     return (logs - mean) / std if standardise else logs
@@ -125,7 +125,7 @@ def _checked(params: object, state: object, action: object) -> tuple[jax.Array, 
 def _flow(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Integrate B lanes over the days of an action: constants (19, B) and concentrations (6, B).
 
-    Returns concentrations (6, B), and 1.0 for every lane that came to the end, shape (B,).
+    Returns concentrations (6, B), and 1.0 for every lane that was integrated to the end, shape (B,).
     """
     result: tuple[jax.Array, jax.Array] = lax.platform_dependent(
         q, y, cuda=_flow_on_gpu, default=_flow_in_scalars if y.shape[-1] == 1 else _flow_in_vectors
@@ -149,10 +149,10 @@ def _flow_of_a_batch(
 
 
 class _Lanes(NamedTuple):
-    """Where the integration of some lanes is.
+    """The state of the integration of some lanes.
 
     The day, the length of the next step, concentrations and slopes, whether the last attempt was refused, and
-    how many attempts there were.
+    the number of attempts.
     """
 
     t: Any
@@ -179,7 +179,7 @@ def _move(lanes: _Lanes, h: Any, last: Any, z: Any, k7: Any, error: Any) -> _Lan
     """Return the lanes after an attempt: the same decisions as in `_kernels.step_into`, by selection."""
     factor = jnp.where(error <= NO_ERROR, GROWTH, SAFETY * jnp.exp(-0.1 * jnp.log(error)))
     factor = jnp.where(factor >= SHRINKAGE, factor, SHRINKAGE)
-    # A choice between two constants does not survive the way to Triton (JAX 0.11).
+    # Triton cannot compile a choice between two constants (JAX 0.11).
     factor = jnp.where(lanes.refused, jnp.minimum(factor, 1.0), jnp.minimum(factor, GROWTH))
     live, fits = _live(lanes), error <= 1.0
     moves = live & fits
@@ -201,13 +201,13 @@ def _attempted(q: Any, lanes: _Lanes) -> _Lanes:
 
 
 def _flow_in_scalars(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Integrate one lane by scalars alone, some attempts at a time.
+    """Integrate one lane with scalars only, some attempts at a time.
 
     XLA compiles the body of a loop on a CPU into many kernels, whose calls cost more than such an attempt
     does (jaxlib 0.10). The function of a reduction becomes one kernel, so the attempts of a turn are made as
     a reduction over copies of the lane, which attempts on its left argument and ignores the right one. In
-    whatever order XLA combines them, what comes out is the lane some attempts later, at least one: the turns
-    may differ in number, and what they end in may not.
+    whatever order XLA combines them, the result is the lane after some attempts, at least one: the number of
+    turns may differ, the final result does not.
     """
     constants = tuple(q[i, 0] for i in range(N_CONSTANTS))
     first = tuple(y[i, 0] for i in range(6))
@@ -225,7 +225,7 @@ def _flow_in_scalars(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         copies = tuple(jnp.broadcast_to(value, (ATTEMPTS_A_TURN,)) for value in values)
         return tuple(lax.reduce(copies, values, combined, (0,)))
 
-    # The constants go round with the lane: a reduction may not close over them.
+    # The constants are part of the lane: a reduction may not close over them.
     end = lane(lax.while_loop(lambda values: _live(lane(values)), turn, (*begin, *constants)))
     return jnp.stack(end.y)[:, None], (end.t >= DAYS).astype(jnp.float64)[None]
 
@@ -257,7 +257,7 @@ def _flow_in_vectors(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _flow_on_gpu(q: jax.Array, y: jax.Array, *, interpret: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Integrate every lane in a program of its own, by one kernel that holds the adaptive loop."""
+    """Integrate every lane in its own program, by one kernel that contains the adaptive loop."""
     lanes = y.shape[-1]
     after, done = pl.pallas_call(
         _kernel,
@@ -266,8 +266,8 @@ def _flow_on_gpu(q: jax.Array, y: jax.Array, *, interpret: bool = False) -> tupl
             jax.ShapeDtypeStruct((lanes,), jnp.float64),  # type: ignore[no-untyped-call]
         ),
         grid=(lanes,),
-        # One warp: a lane is one thread's work. JAX 0.11 warns that Triton will go; Mosaic, its successor,
-        # knows Hopper and later alone.
+        # One warp: a lane is one thread's work. JAX 0.11 warns that Triton will be dropped; Mosaic, its
+        # successor, supports only Hopper and later.
         compiler_params=pltriton.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
     )(q, y)

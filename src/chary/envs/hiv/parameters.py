@@ -1,4 +1,4 @@
-"""Who is treated: the base patient and six perturbed ones, and what all of them share (data/hiv.json)."""
+"""Patients: the base patient and six perturbed ones, and their common constants (data/hiv.json)."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def _fixed(numbers: Any) -> Floats:
 
 
 _DATA = _read()
-# T1, T2: healthy CD4+ lymphocytes and macrophages a ml; T1s, T2s: infected ones; V: free virus; E: immune
+# T1, T2: healthy CD4+ lymphocytes and macrophages per ml; T1s, T2s: infected ones; V: free virus; E: immune
 # effectors.
 CONCENTRATIONS: tuple[str, ...] = tuple(_DATA["concentrations"])
 NAMES: tuple[str, ...] = tuple(_DATA["base"])
 HORIZON: int = _DATA["actions_an_episode"]
-# (4, 2): how far each action holds back infection (reverse transcriptase) and new virus (protease).
+# (4, 2): each action's efficacy against infection (reverse transcriptase) and new virus (protease).
 EFFICACIES = _fixed(_DATA["efficacies"])
 # The stable state of an untreated patient.
 START = _fixed(_DATA["start"])
 OBSERVATION_MEAN = _fixed(_DATA["observation_mean"])
 OBSERVATION_STD = _fixed(_DATA["observation_std"])
-# log10 of a concentration is observed within these bounds, those of the original; nobody leaves them by
+# log10 of a concentration is clipped to these bounds, those of the original; no patient leaves them by
 # treatment alone.
 LOG_LOW, LOG_HIGH = -5.0, 8.0
 PATIENTS: tuple[str | int, ...] = ("base", *range(len(_DATA["patients"])))
@@ -61,13 +61,13 @@ PATIENTS: tuple[str | int, ...] = ("base", *range(len(_DATA["patients"])))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patient:
-    """One patient's body: the numbers of the equations, and what standardises the reward.
+    """One patient: the parameters of the equations, and the standardisation of the reward.
 
     Args:
         name: `base` or a number.
         vector: The parameters in the order of `NAMES`, shape (20,), read-only.
         reward_mean: Subtracted from a reward to standardise it.
-        reward_std: What it is divided by then.
+        reward_std: Divisor of a reward to standardise it.
     """
 
     name: str | int
@@ -83,7 +83,7 @@ class Patient:
 def patient(name: object = "base") -> Patient:
     """Return a patient by name.
 
-    The source has no mean and deviation of rewards for the base patient: those of the six are averaged.
+    The source has no mean and deviation of rewards for the base patient: it gets the averages of the six.
 
     Args:
         name: `base`, or a number in 0..5.

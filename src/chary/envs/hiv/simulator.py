@@ -1,7 +1,7 @@
 """The simulator for NumPy: five days under one action, for one patient or for many at once.
 
-Adaptive Dormand-Prince 5(4) at a relative tolerance of 1e-7, compiled: `_kernels.py`. What cannot be
-integrated is an error, never a NaN.
+Adaptive Dormand-Prince 5(4) at a relative tolerance of 1e-7, compiled: `_kernels.py`. A state that
+cannot be integrated raises an error; NaN is never returned.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def step(state: ArrayLike, action: object, *, patient: object = "base") -> tuple
 def step_many(
     states: ArrayLike, actions: ArrayLike, *, patient: object | Sequence[object] = "base"
 ) -> tuple[Floats, Floats]:
-    """Treat B patients for five days, each by an action of its own.
+    """Treat B patients for five days, each by its own action.
 
     Args:
         states: Concentrations, shape (B, 6).
@@ -88,7 +88,7 @@ def step_many(
     played = _checked_actions(actions, lanes)
     if isinstance(patient, (Sequence, np.ndarray)) and not isinstance(patient, str):
         if len(patient) != lanes:
-            raise InvalidData(f"'patient' must be one or {lanes}, one a state, got {len(patient)}.")
+            raise InvalidData(f"'patient' must be one or {lanes}, one per state, got {len(patient)}.")
         vectors = np.array([patient_named(each).vector for each in patient]).reshape(lanes, len(NAMES))
     else:
         vectors = np.tile(patient_named(patient).vector, (lanes, 1))
@@ -96,7 +96,7 @@ def step_many(
 
 
 def observe(states: ArrayLike, *, standardise: bool = True) -> Floats:
-    """Return log10 of concentrations, shape (..., 6), each within -5..8; standardised unless told otherwise.
+    """Return log10 of concentrations, shape (..., 6), each clipped to -5..8, standardised by default.
 
     Raises:
         InvalidData: if a concentration is negative or not finite, or there are not six.
@@ -109,14 +109,14 @@ def observe(states: ArrayLike, *, standardise: bool = True) -> Floats:
 
 
 def seen_of(states: Floats, *, standardise: bool) -> Floats:
-    """Return what `observe` does, of concentrations known to be sound."""
+    """Return the same as `observe`, for concentrations that were checked."""
     # Not np.clip, which takes longer than all the rest.
     logs: Floats = np.log10(np.minimum(np.maximum(states, 10.0**LOG_LOW), 10.0**LOG_HIGH))
     return (logs - OBSERVATION_MEAN) / OBSERVATION_STD if standardise else logs
 
 
 def check_states(states: object, *, dimensions: int | None = None) -> Floats:
-    """Return concentrations as a new array of floats with last axis 6; `dimensions` says how many axes.
+    """Return concentrations as a new array of floats with last axis 6; `dimensions` is the number of axes.
 
     Raises:
         InvalidData: if they are not numbers, do not have that shape, are negative or not finite.
@@ -129,7 +129,7 @@ def check_states(states: object, *, dimensions: int | None = None) -> Floats:
     if array.ndim == 0 or wrong_axes or array.shape[-1] != N_CONCENTRATIONS:
         shape = {1: "(6,)", 2: "(B, 6)"}.get(dimensions or 0, "(..., 6)")
         raise InvalidData(f"'state' must have shape {shape}, got an array of shape {array.shape}.")
-    # Compiled: NumPy would take half as long to look at six numbers as the kernel to integrate them.
+    # Compiled: checking six numbers with NumPy would take half as long as the kernel's integration.
     flat = array.reshape(-1)
     wrong = first_wrong(flat)
     if wrong >= 0:
@@ -161,7 +161,7 @@ def _checked_actions(actions: object, lanes: int) -> NDArray[np.int64]:
     except ValueError:
         array = np.array(None)
     if array.shape != (lanes,) or not (np.issubdtype(array.dtype, np.integer) or lanes == 0):
-        raise InvalidAction(f"'actions' must be {lanes} whole numbers, one a state, got {actions!r}.")
+        raise InvalidAction(f"'actions' must be {lanes} whole numbers, one per state, got {actions!r}.")
     wrong = (array < 0) | (array >= N_ACTIONS)
     if wrong.any():
         raise InvalidAction(f"'actions' must lie in 0..{N_ACTIONS - 1}, got {array[wrong][0]}.")
@@ -177,9 +177,9 @@ def _advance(vectors: Floats, before: Floats, actions: NDArray[np.int64]) -> tup
 
 
 def could_not_integrate(state: Any, action: int) -> CharyError:
-    """Return the error that names what the integrator failed at."""
+    """Return the error that names the state at which the integrator failed."""
     shown = ", ".join(f"{name} = {value:g}" for name, value in zip(CONCENTRATIONS, state, strict=True))
     return InvalidData(
         f"'state' must be one that can be integrated over five days, got {shown} under action {action}, "
-        "where the concentrations change too fast. Start nearer to what patients have."
+        "where the concentrations change too fast. Start closer to the concentrations of patients."
     )
