@@ -1,4 +1,4 @@
-"""What chary raises: one family, each message with the name, the rule, the value and a way out."""
+"""The errors that chary raises: one family, each message with the name, the rule, the value and a way out."""
 
 from __future__ import annotations
 
@@ -27,15 +27,12 @@ __all__ = [
 ]
 
 
-# What kernels count with: int64.
+# The largest int64, the type of counts in kernels.
 LARGEST = 2**63 - 1
 
 
 class CharyError(ValueError):
-    """Any mistake in what chary was given; the message is one sentence fit to show a user.
-
-    Values that NumPy writes over several lines are shown on one.
-    """
+    """An invalid argument or input; the message is one sentence for the user, on one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(line.strip() for line in message.splitlines()))
@@ -54,7 +51,7 @@ class InvalidSetting(CharyError):
 
 
 class Unwritable(InvalidSetting):
-    """A folder that the disk refuses to write to: whatever is to be written next would meet the same."""
+    """A folder that cannot be written to: every later write to it would fail, too."""
 
 
 class UnknownName(CharyError):
@@ -62,7 +59,7 @@ class UnknownName(CharyError):
 
 
 class InvalidAction(CharyError):
-    """An action that does not exist, or is not allowed in the present state."""
+    """An action that does not exist, or is not allowed in the current state."""
 
 
 class InvalidData(CharyError):
@@ -106,7 +103,7 @@ def check_integer(
 ) -> int:
     """Return `value` as an int if it is a whole number from `minimum` to `largest`, None for no limit.
 
-    Booleans are refused: they are whole numbers to Python, but never what a user meant by a count.
+    Booleans are refused: they are whole numbers in Python, but never meant as a count.
     """
     whole: int | None = None
     if not isinstance(value, bool):
@@ -124,7 +121,7 @@ def check_integer(
 
 
 def check_seed(seed: object) -> int:
-    """Return a seed: a whole number >= 0, of which NumPy takes any size."""
+    """Return a seed: a whole number >= 0 of any size."""
     return check_integer("seed", seed, minimum=0, largest=None)
 
 
@@ -139,9 +136,9 @@ def check_real(
     error: type[CharyError] = InvalidSetting,
     way_out: str = "",
 ) -> float:
-    """Return `value` as a float if it lies in the interval from `low` to `high`.
+    """Return `value` as a float if it is in the interval from `low` to `high`.
 
-    An infinite bound that is not open admits infinity itself; NaN is never admitted.
+    An infinite bound that is not open includes infinity; NaN is never accepted.
     """
     number = as_float(value)
     above = number > low if open_low else number >= low
@@ -158,9 +155,9 @@ def check_real(
 def as_float(value: object) -> float:
     """Return a real number as a float, NaN for anything else.
 
-    `float` alone would read texts, take arrays of one number, and drop the imaginary part.
+    `float` alone would accept texts and arrays of one number.
     """
-    # The common case first: rewards and charges come by the million.
+    # The common case first: there are millions of rewards and charges.
     if type(value) is float:
         return value
     if isinstance(value, (bool, str, bytes, bytearray)):
@@ -168,7 +165,7 @@ def as_float(value: object) -> float:
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
         return math.nan
     if isinstance(value, Sized) and not isinstance(value, numbers.Real):
-        # An array without dimensions has no length, though its class has.
+        # An array without dimensions has no length, although its class defines one.
         try:
             len(value)
         except TypeError:

@@ -12,7 +12,7 @@ __all__ = ["generator_for", "seed_for"]
 
 
 def seed_for(seed: int, stream: str) -> int:
-    """Return the seed of the stream called `stream`, a whole number that Gymnasium's `reset` takes too.
+    """Return the seed of the stream called `stream`, a whole number that Gymnasium's `reset` accepts.
 
     Example:
         >>> seed_for(0, "world") == seed_for(0, "world"), seed_for(0, "world") == seed_for(0, "agent")

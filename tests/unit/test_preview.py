@@ -436,8 +436,8 @@ def test_the_command_tells_in_words(app: typer.Typer, tmp_path: Path) -> None:
     write_log(walk(), tmp_path / "log.csv")
     shown = CliRunner().invoke(app, ["plan", str(tmp_path / "log.csv"), "--eta", "1", "--rule", "strict"])
     assert shown.exception is None, shown.exception
-    assert "The log holds 60 episodes with 300 decisions." in shown.stdout
-    assert "strict (certified) leans on the bounds alone" in shown.stdout
+    assert "The log contains 60 episodes with 300 decisions." in shown.stdout
+    assert "strict (certified) relies on the bounds alone" in shown.stdout
     assert "capped" not in shown.stdout
 
 

@@ -1,4 +1,4 @@
-"""The demonstration of `make demo`: inventory control learnt by eight algorithms, judged alike."""
+"""The demonstration of `make demo`: inventory control learnt by eight algorithms."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
     "row",
 ]
 
-# Budgets in scaled reward units, of which a month earns about half of one. All are judged by the smallest.
+# Budgets in scaled reward units; a month earns about half a unit. All are judged by the smallest.
 BUDGETS = (0.1, 0.4, 0.8)
 JUDGED_AT = BUDGETS[0]
 EPISODES = 2000
-# Enough for the baseline to run a shop, too little for it to run one well.
+# Enough for a usable baseline, too little for a good one.
 WARMUP = 300
 
 COLUMNS = (
@@ -54,10 +54,10 @@ class Contestant(NamedTuple):
 
 
 def contestants() -> list[Contestant]:
-    """Return the eight algorithms, all with the same certified bounds and the reward function known.
+    """Return the eight algorithms, all with the same certified bounds and a known reward function.
 
-    Those that keep no budget of their own are given the smallest one to be judged by; StepMix, which keeps
-    one in expectation, and the paper's variant get it too.
+    Those without a budget are judged by the smallest one; StepMix, which keeps one in expectation, and the
+    paper's variant get it, too.
     """
     common: dict[str, Any] = {"bonus": "kl", "reward": "known"}
     blues = ("light blue", "blue", "dark blue")
@@ -91,7 +91,7 @@ def play(
     Args:
         episodes: Number of online episodes per algorithm.
         seed: Random seed.
-        progress: Called now and then with a label, episodes done and episodes in all.
+        progress: Called with a label, the number of finished episodes and of all episodes.
     """
     mdp = inventory()
     for contestant in contestants():
@@ -101,7 +101,7 @@ def play(
             if progress is not None:
                 progress(label, done, total)
 
-        # Before the first episode kernels may have to be compiled: say what is being waited for.
+        # Show the label while kernels are compiled before the first episode.
         report(0, episodes)
         yield (
             contestant,

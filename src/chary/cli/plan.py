@@ -94,7 +94,7 @@ def _show(found: Preview) -> None:
     )
     print()
     for basis in found.rules:
-        print(f"{basis.rule} ({basis.standing}) leans on {basis.leans_on}.")
+        print(f"{basis.rule} ({basis.standing}) relies on {basis.leans_on}.")
     if found.helpful:
         print()
         show(

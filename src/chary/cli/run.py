@@ -59,7 +59,7 @@ def _run(
     """Run an agent on a problem and audit every episode.
 
     Options that are left out come from the problem's preset, and otherwise from the agent's defaults. In
-    JSON, null means "does not apply" or infinity; eta_infinite tells the two apart.
+    JSON, null means "does not apply" or infinity; eta_infinite distinguishes the two.
     """
     from chary.agents import make_agent
     from chary.envs import make
@@ -193,7 +193,7 @@ def _agents(*, as_json: Json = False) -> None:
         print(json_line({"agents": rows, "shared_options": shared}))
         return
     show(
-        ("agent", "what it does", "options of its own"),
+        ("agent", "what it does", "its options"),
         [(row["agent"], row["summary"], ", ".join(row["options"]) or "-") for row in rows],
     )
     print(f"All take: {', '.join(shared)}.")

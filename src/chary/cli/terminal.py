@@ -1,4 +1,4 @@
-"""What a terminal shows of a command: progress on stderr, tables on stdout, and when Ctrl-C may act."""
+"""Terminal output of a command: progress on stderr, tables on stdout, and the handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = logging.getLogger("chary")
 
 
 def fancy() -> bool:
-    """Whether colours and boxes are welcome on stdout."""
+    """Whether stdout shows colours and boxes."""
     return sys.stdout.isatty() and _animated()
 
 
 def _animated() -> bool:
-    """Whether a terminal, where there is one, may be sent more than plain lines."""
+    """Whether a terminal, if there is one, can show more than plain lines."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -30,9 +30,9 @@ Report = Callable[[int, int], None]
 
 @contextmanager
 def _noted_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed within; a second press acts at once.
+    """Yield a check that raises KeyboardInterrupt after Ctrl-C; a second press raises at once.
 
-    An exception that falls into numba's compiler or its cache can be lost there, or take the process down.
+    An exception raised inside numba's compiler or its cache can be lost there, or end the process.
     """
     presses = 0
 
@@ -55,10 +55,10 @@ def _noted_interrupts() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
-    """Yield a maker of progress bars on stderr, one a label; without a terminal they show nothing.
+    """Yield a function that makes progress bars on stderr, one per label; without a terminal, none is shown.
 
-    `compiles` says that this process compiles and runs kernels itself; where it only waits for others, Ctrl-C
-    may act at once.
+    Set `compiles` if this process compiles and runs kernels itself; if it only waits for others, Ctrl-C acts
+    at once.
     """
     with _noted_interrupts() if compiles else nullcontext(lambda: None) as check:
         if not (sys.stderr.isatty() and _animated()):
@@ -92,9 +92,9 @@ def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
 
 
 class SweepBars:
-    """How a sweep goes on, on stderr: one bar for all runs and one a worker; without a terminal, a log.
+    """The progress of a sweep on stderr: one bar for all runs and one per worker; without a terminal, a log.
 
-    Use it as a context.
+    Use it as a context manager.
     """
 
     def __init__(self, total: int, labels: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ class SweepBars:
             self._bars.stop()
 
     def progress(self, worker: int, run: str, done: int, total: int) -> None:
-        """Show how far a worker is with its run."""
+        """Show the progress of a worker with its run."""
         if self._bars is not None:
             text = f"{worker + 1}: {self._labels.get(run, run)}"
             if worker not in self._tasks:
@@ -127,7 +127,7 @@ class SweepBars:
             self._bars.update(self._tasks[worker], description=text, completed=done, total=total)
 
     def finished(self, worker: int, run: str, *, failed: bool) -> None:
-        """Show that one more run is finished, or was given up."""
+        """Show that one more run is finished or failed."""
         self._done += 1
         word = "failed" if failed else "done"
         log.info("%d of %d runs: %s %s (%s)", self._done, self._total, run, word, self._labels.get(run, run))
@@ -136,7 +136,7 @@ class SweepBars:
 
 
 def by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:
-    """Return a report that opens a bar for each label when it is first heard of."""
+    """Return a function that opens a bar for each label when it is first used."""
     bars: dict[str, Report] = {}
 
     def report(label: str, done: int, total: int) -> None:
@@ -148,7 +148,7 @@ def by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:
 
 
 def show(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout: drawn by rich on a terminal, else plain columns."""
+    """Print a table on stdout: drawn by rich on a terminal, otherwise plain columns."""
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(headers))]
     if fancy():
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""Finite MDPs, and the part of one that an agent may be told."""
+"""Finite MDPs, and the part of one that an agent may know."""
 
 from chary.mdp.finite import REWARD_KNOWLEDGE, FiniteMDP
 from chary.mdp.setting import KnownReward, RewardScale, Setting, as_policy

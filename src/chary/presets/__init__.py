@@ -16,7 +16,7 @@ __all__ = ["NAMES", "Preset", "parse", "preset"]
 NAMES = ("inventory", "sepsis", "corridor", "riverswim", "random")
 
 BONUSES = ("hoeffding", "l1", "kl", "bernstein")
-# The families whose bonus has a factor that can be calibrated.
+# The families with a bonus scale that can be calibrated.
 SCALED = ("hoeffding", "bernstein")
 REWARDS = ("estimated", "known")
 
@@ -32,7 +32,7 @@ class Preset:
         bonus: The family of bounds.
         reward: Whether the reward function is `known` to the agent or `estimated` from data.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
-        scale: The factor on the bonus, > 0, for each family that was calibrated (`chary calibrate`).
+        scale: The factor on the bonus, > 0, per family that was calibrated (`chary calibrate`).
 
     Raises:
         CharyError: if a value is out of range.
@@ -74,7 +74,7 @@ class Preset:
 
 
 def preset(problem: str) -> Preset:
-    """Return the settings that come with a problem.
+    """Return the preset of a problem.
 
     Raises:
         UnknownName: if there is no such problem.

@@ -1,7 +1,7 @@
-"""Plan before you go live: what an exploration budget would buy, from logged decisions alone.
+"""Planning before going live: what an exploration budget allows, from logged decisions alone.
 
-`preview` builds from a log what an agent would know, replays the logged states through the shield, and says
-how often exploring would be afforded, what it would be charged, and which data would help. See docs/plan.md.
+`preview` computes from a log what an agent would have learnt, replays the logged states through the shield,
+and returns how often exploring is allowed, what it is charged, and which data would help. See docs/plan.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which data would lower the charges most: the same plan again, with more visits to one pair at a time."""
+"""Search for the data that would lower the charges most: new plans with more visits to one pair each."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from chary.preview.result import HelpfulPair, percent
 __all__ = ["rank_pairs"]
 
 
-# How many pairs are tried, each with a plan of its own, and how much is priced for each: about as many
-# numbers are looked at as there are states, for every proposal.
+# The largest number of pairs that are tried, each with a new plan, and of numbers read to price proposals:
+# about as many per proposal as there are states.
 MOST_PAIRS = 12
 MOST_PRICING = 4_000_000
 PRICING_ANYWAY = 100
 FEWEST_CELLS, MOST_CELLS = 50, 5000
-# A plan over this many visited pairs and steps takes seconds; fewer pairs are tried then.
+# A plan over more visited pairs and steps takes seconds; then fewer pairs are tried.
 LARGE_PLAN = 2_000_000
 FEWEST_PAIRS = 4
-# A smaller share of the charge is not worth a visit.
+# A smaller reduction of the charge is ignored.
 NOTICEABLE = 1e-3
 
 
@@ -42,16 +42,16 @@ def rank_pairs(
     added: int,
     progress: Callable[[], None],
 ) -> tuple[tuple[HelpfulPair, ...], str]:
-    """Return the pairs whose further visits would lower the charges most, and how they were found.
+    """Return the pairs whose further visits would lower the charges most, and a note on the method.
 
-    `proposals` and `charge`, (C,), are what the explorer wants at the cells and what it is charged, scaled.
+    `proposals` and `charge`, (C,), are the explorer's actions at the cells and their charges, scaled.
     """
     cost = charge * cells.weight
     most = min(MOST_CELLS, max(FEWEST_CELLS, MOST_PRICING // (setting.n_states + PRICING_ANYWAY)))
     heavy = np.argsort(-cost, kind="stable")[:most]
     heavy = heavy[cost[heavy] > 0]
     if not len(heavy):
-        return (), "Nothing is charged that data could lower."
+        return (), "No proposal is charged, so data cannot lower the charges."
     some = Cells(cells.t[heavy], cells.state[heavy], cells.weight[heavy], np.zeros(0, dtype=np.int64))
     wanted, weight = proposals[heavy], cells.weight[heavy] / cells.weight[heavy].sum()
     baseline = plan.arrays.baseline[some.t, some.state]
@@ -91,16 +91,16 @@ def rank_pairs(
     found.sort(key=lambda each: (each[0], each[1].state, each[1].action))
     share = float(cost[heavy].sum() / cost.sum())
     note = (
-        f"The {tried} pairs with most to gain were tried, {added} more visits each, on the {len(heavy):,} "
-        f"proposals with the largest charges times visits, {percent(share)} of all that is charged. Other "
-        "pairs may matter, too; outcomes are supposed to go on as they were seen, and what lowers charges "
-        f"by less than {NOTICEABLE:.1%} is left out."
+        f"The {tried} pairs with the largest charges were tried, each with {added} more visits, on the "
+        f"{len(heavy):,} proposals with the largest charges times visits, {percent(share)} of all charges. "
+        "Other pairs may matter, too. Outcomes are assumed to occur in the proportions seen, and reductions "
+        f"below {NOTICEABLE:.1%} are left out."
     )
     return tuple(pair for _, pair in found), note
 
 
 def _with_visits(setting: Setting, knowledge: Knowledge, s: int, p: int, added: int) -> Knowledge | None:
-    """Return the knowledge with more visits to pair p, or None where nothing was seen in its state s."""
+    """Return the knowledge with more visits to pair p, or None if nothing was seen in its state s."""
     rows = knowledge.rows
     like = [p] if rows.total[p] else list(range(setting.pair_start[s], setting.pair_start[s + 1]))
     spans = [np.arange(rows.begin[each], rows.begin[each] + rows.length[each]) for each in like]
@@ -108,7 +108,7 @@ def _with_visits(setting: Setting, knowledge: Knowledge, s: int, p: int, added: 
     weight = rows.weight[entries]
     if not len(entries):
         return None
-    # Whole visits in the proportions seen: what rounding leaves over goes to the largest remainders.
+    # Whole visits in the proportions seen; the rest after rounding goes to the largest remainders.
     exact = added * weight / weight.sum()
     visits = np.floor(exact).astype(np.int64)
     visits[np.argsort(visits - exact, kind="stable")[: added - int(visits.sum())]] += 1

@@ -1,4 +1,4 @@
-"""What a preview computes: how well the baseline is known, what proposals cost, what budgets afford."""
+"""The computations of a preview: knowledge about the baseline, charges of proposals, effects of budgets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 ONLY, TIED, CHOSEN, BEST = range(4)
-# Quantiles are told at these levels.
+# The levels of quantiles.
 LEVELS = tuple(i / 40 for i in range(41))
 GRID_POINTS = 32
 # Halvings of the interval between two points of the grid.
@@ -42,7 +42,7 @@ HALVINGS = 7
 
 
 class Steps(NamedTuple):
-    """Replayed steps in the order of the log, (N,): when, where, and of which episode (0, 1, 2, ...)."""
+    """Replayed steps in the order of the log, (N,): step, state, and number of the episode (0, 1, 2, ...)."""
 
     t: Ints
     state: Ints
@@ -50,7 +50,7 @@ class Steps(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The different (t, state) of some steps, (C,), how often each occurs, and the one of each step, (N,)."""
+    """The distinct (t, state) of some steps, (C,), their counts, and the index of each step's, (N,)."""
 
     t: Ints
     state: Ints
@@ -67,7 +67,7 @@ class Cells(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """What the explorer's proposals are charged, for each t an array over all episodes that long.
+    """The charges of the explorer's proposals, one array per t over all episodes of that length.
 
     Episodes are sorted by length, the longest first, so that those still running are always the first.
     """
@@ -79,7 +79,7 @@ class Lanes(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a rule allowed: shares of steps and episodes, means booked, the share that booked beyond eta."""
+    """The effect of a rule: shares of steps and episodes, mean charges, the share of episodes above eta."""
 
     explored: float
     deviating: float
@@ -90,7 +90,7 @@ class Played(NamedTuple):
 
 
 def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArray[np.int8], Bools, Ints]:
-    """Return how well the baseline is known at (t, s), whether its lower bound says anything.
+    """Return the knowledge about the baseline at (t, s), where its lower bound is > 0, and the explorer.
 
     Both bounds are those of the optimum: the lower one of the baseline's own plan, the upper one of the
     explorer's. A lower bound above every other action's upper bound therefore proves the action best.
@@ -120,7 +120,7 @@ def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArr
 
 
 def know_baseline(kind: NDArray[np.int8], worth: Bools, cells: Cells) -> BaselineKnowledge:
-    """Return how well the baseline is known at the cells, from what `classify` says of every (t, s)."""
+    """Return the knowledge about the baseline at the cells, from the results of `classify`."""
     found = kind[cells.t, cells.state]
     by_stage = []
     for t in range(len(kind)):
@@ -154,13 +154,13 @@ def know_baseline(kind: NDArray[np.int8], worth: Bools, cells: Cells) -> Baselin
 
 
 def price(plan: TabularPlan, cells: Cells, proposals: Ints) -> Floats:
-    """Return what `proposals`, (C,), are charged at the cells, in scaled units."""
+    """Return the charges of `proposals`, (C,), at the cells, in scaled units."""
     steps = zip(cells.t.tolist(), cells.state.tolist(), proposals.tolist(), strict=True)
     return np.array([plan.charge(t, s, a) for t, s, a in steps])
 
 
 def charges_of(charge: Floats, doubled: Floats, differs: Bools, cells: Cells, span: float) -> Charges:
-    """Return what proposals cost, from the charges of the cells and whether each differs, (C,).
+    """Return the charges of proposals, from those of the cells and whether each differs, (C,).
 
     `doubled` are the charges of the same proposals with twice the data.
     """
@@ -173,7 +173,7 @@ def charges_of(charge: Floats, doubled: Floats, differs: Bools, cells: Cells, sp
             return ()
         order = np.argsort(charge[which], kind="stable")
         values, weight = charge[which][order], cells.weight[which][order]
-        # The smallest charge that at least this share of the proposals stays within.
+        # The smallest charge that at least this share of the proposals does not exceed.
         place = np.searchsorted(np.cumsum(weight), np.array(LEVELS) * weight.sum(), side="left")
         return tuple((values[np.minimum(place, len(values) - 1)] * span).tolist())
 
@@ -201,9 +201,9 @@ def lanes_of(steps: Steps, charge: Floats, differs: Bools) -> Lanes:
 
 
 def play(lanes: Lanes, rule: Rule, eta: float) -> Played:
-    """Replay all episodes at once: every step puts the explorer's proposal to the ledger of its episode.
+    """Replay all episodes at once: every step applies the rule to the explorer's proposal and its ledger.
 
-    All in scaled units. The states are the logged ones, whatever is decided.
+    All amounts are in scaled units. The states are the logged ones, whatever is decided.
     """
     closed, deficit = np.zeros(lanes.episodes, dtype=bool), np.zeros(lanes.episodes)
     strayed = np.zeros(lanes.episodes, dtype=bool)
@@ -224,13 +224,13 @@ def play(lanes: Lanes, rule: Rule, eta: float) -> Played:
         float(strayed.mean()),
         booked / lanes.steps,
         booked / lanes.episodes,
-        # Beyond rounding of the sums.
+        # By more than the rounding of the sums.
         float((deficit > eta * (1 + 1e-12) + 1e-12).mean()),
     )
 
 
 def grid_of(lanes: Lanes, reach: float) -> list[float]:
-    """Return budgets to try, ascending: 0, one below every charge, and up to `reach` times all of them."""
+    """Return budgets to try, ascending: 0, one below every charge, and up to `reach` times their sum."""
     total = np.zeros(lanes.episodes)
     least = np.inf
     for charge in lanes.charge:
@@ -238,18 +238,18 @@ def grid_of(lanes: Lanes, reach: float) -> list[float]:
         least = min(least, float(charge[charge > 0].min(initial=np.inf)))
     if not np.isfinite(least):
         return [0.0]
-    # A hair more than the sum, which others may add up in another order.
+    # Slightly more than the sum, which may be added up in another order elsewhere.
     top = reach * float(total.max()) * (1 + 1e-9)
     return [0.0, *np.geomspace(least / 2, max(top, least), GRID_POINTS).tolist()]
 
 
 def smallest_eta(grid: Sequence[float], measure: Callable[[float], float], wanted: float) -> float | None:
-    """Return the smallest budget found for which `measure` is at least `wanted`, 0 where any will do."""
+    """Return the smallest budget found for which `measure` is at least `wanted`, 0 if any is enough."""
     place = next((i for i, eta in enumerate(grid) if measure(eta) >= wanted), None)
     if place is None:
         return None
     if place <= 1:
-        # The first above 0 is too small for any charge: a rule that needs no more needs nothing.
+        # The first budget above 0 is below every charge: a rule that needs no more needs 0.
         return 0.0
     low, high = grid[place - 1], grid[place]
     for _ in range(HALVINGS):

@@ -39,8 +39,8 @@ P = ParamSpec("P")
 
 
 SHARES = (0.05, 0.25, 0.5)
-# Pricing a proposal takes about as long as sorting the states; beyond this much, a sample of episodes is
-# replayed.
+# Pricing a proposal takes about as long as sorting the states; beyond this much work, a sample of episodes
+# is replayed.
 MOST_PRICING = 40_000_000
 PRICING_ANYWAY = 100
 
@@ -48,7 +48,7 @@ LEANS_ON = {
     "strict": "the bounds alone: every charge fits into the budget before the step is taken",
     "capped": "the bounds, and that no true gap of a baseline exceeds the step bound, {bound}",
     "paper": "the bounds, and Assumption 2.3: no true gap of any policy exceeds eta / 2, since the ledger "
-    "itself may end above eta",
+    "may end above eta",
     "unlimited": "nothing: it keeps no budget",
     "closed": "nothing: it never explores",
 }
@@ -188,7 +188,7 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
 
 
 def _split(problem: Problem, share: float) -> tuple[Bools, Bools]:
-    """Return which rows are learnt from and which replayed, (N,): all, or the last episodes held out."""
+    """Return which rows are learnt from and which are replayed, (N,): all, or the last episodes only."""
     log = problem.log
     if share == 0.0:
         return np.ones(len(log), dtype=bool), problem.real
@@ -209,10 +209,10 @@ def _steps_of(problem: Problem, held: Bools) -> Steps:
 
 
 def _sampled(steps: Steps, differs: Bools) -> tuple[Steps, int | None]:
-    """Return the steps to replay, and of how many episodes where those are a sample.
+    """Return the steps to replay, and the number of their episodes if they are a sample.
 
-    A sample is spread evenly over the log, never drawn: the same log gives the same one. `differs`, (H, S),
-    says where the explorer differs from the baseline, which is what takes time.
+    A sample is spread evenly over the log, not drawn: the same log gives the same one. `differs`, (H, S),
+    is where the explorer differs from the baseline, which determines the time.
     """
     episodes, S = int(steps.episode[-1]) + 1, differs.shape[1]
     every = 1
@@ -252,7 +252,7 @@ def _played(spec: CharyUCBVI, lanes: Lanes, span: float) -> Played:
 def _against_eta(
     rule: str, options: PreviewOptions, lanes: Lanes, span: float
 ) -> tuple[Curve, list[Threshold]]:
-    """Return the shares explored against the budget, and the budgets that buy some of them."""
+    """Return the shares explored against the budget, and the budgets that allow some of them."""
 
     @cache
     def at(eta: float) -> Played:

@@ -173,7 +173,7 @@ def _scale(log: Log, options: PreviewOptions, notes: list[str]) -> RewardScale:
         )
     if None in given:
         notes.append(
-            f"The range of rewards, {bottom:g} to {top:g}, was taken from the log: if a reward can ever lie "
+            f"The range of rewards, {bottom:g} to {top:g}, was taken from the log: if a reward can be "
             "outside it, no bound below holds. Declare --reward-low and --reward-high."
         )
     return RewardScale(bottom, top)

@@ -1,4 +1,4 @@
-"""What a preview says: plain values, and the sentences a reader without the theory can follow."""
+"""The result of a preview: plain values, and sentences for readers who do not know the theory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = [
     "percent",
 ]
 
-# A share below this is called none at all.
+# A share below this is not shown as a number.
 NEXT_TO_NOTHING = 5e-4
-# Sentences about budgets that a reader still takes in.
+# The largest number of sentences about budgets.
 MOST_TOLD = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What a preview rests on: the log, and what was declared or read off it.
+    """The basis of a preview: the log, and what was declared or read off it.
 
-    Rewards, budgets and charges are in the user's own units everywhere. `learnt_*` are the episodes and steps
+    Rewards, budgets and charges are in the user's units everywhere. `learnt_*` are the episodes and steps
     that bounds come from, `replayed_*` those whose states were replayed; `pairs` are allowed state-action
     pairs and `pairs_seen` those learnt from.
     """
@@ -61,7 +61,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageKnowledge:
-    """How well the baseline is known at step `t`: shares of the `steps` logged there."""
+    """Knowledge about the baseline at step `t`: shares of the `steps` logged there."""
 
     t: int
     steps: int
@@ -73,22 +73,22 @@ class StageKnowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineKnowledge:
-    """How well the baseline's actions are known at the logged steps, as shares of them that sum to 1.
+    """Knowledge about the baseline's actions at the logged steps, as shares of them that sum to 1.
 
-    With a share held out, those are the steps held out; where a sample is replayed, still all of them.
+    With a holdout, those are the steps held out; if a sample is replayed, still all of them.
 
     Args:
-        best: Known to be best: the lower bound of the baseline's action lies above the upper bound of every
+        best: Known to be best: the lower bound of the baseline's action is above the upper bound of every
             other allowed one, so that none can be better if the bounds hold.
-        chosen: Preferred by data: its lower bound lies above every other's lower bound, but not above every
+        chosen: Preferred by the data: its lower bound is above every other lower bound, but not above every
             upper one.
         tied: No information: another action has the same lower bound, and the prior or the lowest number
             decides.
         only: No choice: one action is allowed.
-        worth_something: The share of steps at which the lower bound is more than what is certain anyway (the
-            lowest reward at every step left).
-        states: The states that these steps start in.
-        states_best: Those in which the baseline is known to be best at every step logged there.
+        worth_something: The share of steps at which the lower bound exceeds the lowest reward at every
+            remaining step.
+        states: The number of states in which these steps start.
+        states_best: The number of those in which the baseline is known to be best at every logged step.
         by_stage: The same shares for each step of an episode.
     """
 
@@ -104,15 +104,15 @@ class BaselineKnowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charges:
-    """What the explorer's proposals would be charged at the replayed steps, whether afforded or not.
+    """The charges of the explorer's proposals at the replayed steps, whether allowed or not.
 
     Args:
-        differing: The share of steps at which the explorer proposes another action than the baseline's.
-        mean: The mean charge of a step; where both agree it is 0 (with charge `paper` alone it is not).
-        mean_differing: The mean over the differing proposals; None where there are none.
+        differing: The share of steps at which the explorer's action differs from the baseline's.
+        mean: The mean charge per step; where both agree it is 0 (except with charge `paper`).
+        mean_differing: The mean over the differing proposals; None if there are none.
         mean_doubled: The same with twice the data: every logged step seen once more.
         levels: Quantile levels from 0 to 1.
-        overall: The quantiles of the differing proposals' charges at these levels; empty without any.
+        overall: The quantiles of the differing proposals' charges at these levels; empty if there are none.
         at_start: The same for t = 0 alone.
     """
 
@@ -127,20 +127,20 @@ class Charges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one rule would have allowed on the replayed states with one budget.
+    """The steps that one rule allows on the replayed states with one budget.
 
     Args:
         rule: The rule's name.
         eta: The budget of every episode.
         step_bound: The largest true gap that rule `capped` assumes.
-        standing: How sure the promise is: certified, conditional, calibrated or uncertified.
-        explored: The share of steps at which the explorer may act, those where it agrees included.
-        deviating: The share of steps at which it may act and differs from the baseline.
+        standing: The standing of the guarantee: certified, conditional, calibrated or uncertified.
+        explored: The share of steps at which exploring is allowed, including those where it changes nothing.
+        deviating: The share of steps at which it is allowed and differs from the baseline.
         episodes_deviating: The share of episodes with at least one such step.
-        charge_per_step: The mean charge booked a step.
-        charge_per_episode: The mean charge booked an episode.
-        episodes_over_eta: The share of episodes in which more than eta was booked: there the promise rests
-            on the rule's assumption alone.
+        charge_per_step: The mean charge booked per step.
+        charge_per_episode: The mean charge booked per episode.
+        episodes_over_eta: The share of episodes in which more than eta was booked: there the guarantee
+            depends on the rule's assumption alone.
     """
 
     rule: str
@@ -167,10 +167,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """The smallest budget found that buys a share, to within 1 % of itself; 0 where any budget does.
+    """The smallest budget found that allows a share, to within 1 %; 0 if any budget does.
 
     `eta_explored` is for that share of all steps; `eta_deviating` for that share of the steps at which the
-    explorer differs from the baseline. None where no budget tried does.
+    explorer differs from the baseline. None if no budget tried does.
     """
 
     rule: str
@@ -181,7 +181,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleBasis:
-    """What a rule's promise leans on."""
+    """The assumptions that the guarantee of a rule depends on."""
 
     rule: str
     standing: str
@@ -190,17 +190,17 @@ class RuleBasis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelpfulPair:
-    """A state-action pair, and what `added` more visits to it would do.
+    """A state-action pair, and the effect of `added` more visits to it.
 
     Args:
         state: The state.
         action: The action.
-        role: Whether the `explorer` proposes it there, it is the `baseline`'s own, or `both`, by step.
-        visits: How often it was seen.
-        added: How many visits were supposed.
-        supposed: Where their outcomes come from: `its own` seen ones in the same proportions, or, of one
+        role: Whether it is the `explorer`'s action there, the `baseline`'s, or `both` at different steps.
+        visits: The number of times it was seen.
+        added: The number of visits assumed.
+        supposed: The source of their outcomes: `its own` seen ones in the same proportions or, for a pair
             never seen, those of the `other actions` in that state.
-        charge_before: The mean charge of the differing proposals looked at, weighted by visits.
+        charge_before: The mean charge of the differing proposals compared, weighted by visits.
         charge_after: The same with these visits.
     """
 
@@ -216,19 +216,19 @@ class HelpfulPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a budget would buy, from logs alone; made by `chary.preview.preview`.
+    """What a budget allows, from logs alone; made by `chary.preview.preview`.
 
     Args:
         basis: The log, and what was declared.
-        notes: What a reader must know before trusting the numbers, one sentence each.
-        baseline: How well the baseline is known.
-        charges: What the explorer's proposals would be charged.
+        notes: The assumptions behind the numbers, one sentence each.
+        baseline: The knowledge about the baseline.
+        charges: The charges of the explorer's proposals.
         outcomes: One for every rule and budget.
         curves: One for every rule.
-        thresholds: Budgets that buy 5, 25 and 50 % of the steps.
-        rules: What each rule leans on.
+        thresholds: Budgets that allow 5, 25 and 50 % of the steps.
+        rules: The assumptions of each rule.
         helpful: Pairs whose visits would lower the charges most, the best first.
-        helpful_note: How those were found.
+        helpful_note: The method by which those were found.
     """
 
     basis: Basis
@@ -243,7 +243,7 @@ class Preview:
     helpful_note: str
 
     def summary(self) -> dict[str, Any]:
-        """Return everything as plain values, fit for JSON, with the sentences in front."""
+        """Return everything as plain values for JSON, the sentences first."""
         return {"sentences": list(self.sentences()), **asdict(self)}
 
     def sentences(self) -> tuple[str, ...]:
@@ -252,14 +252,14 @@ class Preview:
         part = basis.replayed_episodes < basis.episodes
         whose = f"Of {basis.replayed_episodes:,} episodes the" if part else "Their"
         told = [
-            f"The log holds {basis.episodes:,} episodes with {basis.steps:,} decisions. {whose} states were "
-            "replayed; nothing was simulated, and nothing here knows the truth.",
-            f"The baseline is what would be done without exploring. At {percent(known.best)} of the logged "
-            f"decisions it is known to be the best action, at {percent(known.chosen)} data prefer it without "
-            f"ruling out the others, at {percent(known.tied)} data cannot tell"
+            f"The log contains {basis.episodes:,} episodes with {basis.steps:,} decisions. {whose} states "
+            "were replayed; nothing was simulated, and the true values are unknown.",
+            f"The baseline is the policy without exploring. At {percent(known.best)} of the logged decisions "
+            f"its action is known to be the best, at {percent(known.chosen)} the data prefer it without "
+            f"excluding the others, at {percent(known.tied)} the data do not decide"
             + (f", and at {percent(known.only)} there is no choice" if known.only else "")
-            + f". In {known.states_best:,} of {known.states:,} states it is known to be best whenever they "
-            "were met.",
+            + f". In {known.states_best:,} of {known.states:,} states it is known to be the best at every "
+            "logged step.",
             self._about_charges(),
             *(self._about(outcome) for outcome in self._told_outcomes()),
             *self._about_thresholds(),
@@ -268,7 +268,7 @@ class Preview:
         return tuple(told)
 
     def _told_outcomes(self) -> list[Outcome]:
-        """Return the outcomes of the first rule, of many budgets the smallest, the middle and the largest."""
+        """Return the outcomes of the first rule; of many budgets, the smallest, middle and largest."""
         first = [outcome for outcome in self.outcomes if outcome.rule == self.rules[0].rule]
         return first if len(first) <= MOST_TOLD else [first[0], first[len(first) // 2], first[-1]]
 
@@ -276,35 +276,34 @@ class Preview:
         charges = self.charges
         if charges.mean_differing is None:
             return (
-                "The explorer never proposes anything but the baseline's action at these states: either all "
-                "is known already, or so little that both fall back on the lowest-numbered action."
+                "The explorer never differs from the baseline at these states: either everything is known, "
+                "or so little that both take the lowest-numbered action."
             )
         if charges.overall[-1] == 0:
             return (
                 f"At {percent(charges.differing)} of the decisions the explorer would try another action "
-                "than the baseline, every time free of charge."
+                "than the baseline, always without a charge."
             )
         return (
             f"At {percent(charges.differing)} of the decisions the explorer would try another action than "
-            f"the baseline. Such a step is charged {charges.mean_differing:.3g} in the mean, from "
-            f"{charges.overall[0]:.3g} to {charges.overall[-1]:.3g}: that is the most it may cost in "
-            "expectation, as far as the data can tell."
+            f"the baseline. Such a step is charged {charges.mean_differing:.3g} on average, from "
+            f"{charges.overall[0]:.3g} to {charges.overall[-1]:.3g}: an upper bound on its expected cost, "
+            "given the data."
         )
 
     def _about(self, outcome: Outcome) -> str:
         if self.charges.differing == 0:
-            return f"With a budget of {outcome.eta:g} an episode there is nothing to try."
+            return f"With a budget of {outcome.eta:g} per episode there is nothing to try."
         if outcome.deviating == 0:
             dear = self.charges.overall[0] if self.charges.overall else 0.0
             return (
-                f"With a budget of {outcome.eta:g} an episode, rule {outcome.rule} would afford no such "
+                f"With a budget of {outcome.eta:g} per episode, rule {outcome.rule} would allow no such "
                 f"step: the cheapest is charged {dear:.3g}."
             )
         return (
-            f"With a budget of {outcome.eta:g} an episode, rule {outcome.rule} would let the explorer try "
-            f"something else at {percent(outcome.deviating)} of the decisions, in "
-            f"{percent(outcome.episodes_deviating)} of the episodes, and book "
-            f"{outcome.charge_per_episode:.3g} an episode in the mean."
+            f"With a budget of {outcome.eta:g} per episode, rule {outcome.rule} would allow another action "
+            f"at {percent(outcome.deviating)} of the decisions, in {percent(outcome.episodes_deviating)} of "
+            f"the episodes, and book {outcome.charge_per_episode:.3g} per episode on average."
         )
 
     def _about_thresholds(self) -> list[str]:
@@ -316,31 +315,33 @@ class Preview:
             return []
         parts = [f"{each.eta_deviating:.3g} for {percent(each.share)}" for each in found]
         return [
-            f"To let the explorer have its way where it differs, rule {rule} needs a budget of "
-            f"{_listed(parts)}."
+            f"To allow the explorer's action where it differs, rule {rule} needs a budget of "
+            f"{_listed(parts)} of those decisions."
         ]
 
     def _about_data(self) -> list[str]:
         told, charges = [], self.charges
         if charges.mean_differing and charges.mean_doubled is not None:
             told.append(
-                "Twice as much data of the same kind would bring the mean charge of a differing step from "
+                "Twice as much data of the same kind would change the mean charge of a differing step from "
                 f"{charges.mean_differing:.3g} to {charges.mean_doubled:.3g}."
             )
         if self.helpful:
             best = self.helpful[0]
             told.append(
                 f"Of single actions, {best.added} more tries of action {best.action} in state {best.state} "
-                f"would help most: the charges looked at would fall from {best.charge_before:.3g} to "
-                f"{best.charge_after:.3g} in the mean."
+                "would help most: the mean of the compared charges would fall from "
+                f"{best.charge_before:.3g} to {best.charge_after:.3g}."
             )
         elif charges.mean_differing:
-            told.append("More tries of a single action in a single state would hardly lower the charges.")
+            told.append(
+                "More tries of a single action in a single state would not lower the charges noticeably."
+            )
         return told
 
 
 def percent(share: float) -> str:
-    """Return a share in words for a sentence.
+    """Return a share as a text for a sentence.
 
     Example:
         >>> percent(0.0), percent(0.00012), percent(0.034), percent(0.5), percent(0.9999), percent(1.0)
