@@ -75,10 +75,10 @@ MISTAKES = (
     Mistake(
         "a ledger that load forgets",
         either(
+            "shield/account.py",
             "shield/shield.py",
-            "shield/shield.py",
-            "now = cls(plan, number, Ledger(*ledger), t)",
-            "now = cls(plan, number, Ledger(), t)",
+            "now = cls(plan, number, Ledger(*ledger), t",
+            "now = cls(plan, number, Ledger(), t",
         ),
         "tests/parity/test_saved_agents.py -k strict",
     ),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chary.shield import Decision, Matcher, MetaRollout, Outcome, Rule, Shield, same
+from chary.shield import Decision, EpisodeEnd, Matcher, MetaRollout, Rule, Shield, same
 
 STATES, ACTIONS, EPISODES = 3, 3, 12
 ETA = st.floats(0.0, 2.0, allow_subnormal=False)
@@ -80,7 +80,7 @@ class Run(NamedTuple):
     game: Game
     plan: Tables
     rows: list[Row]
-    outcomes: list[Outcome[int]]
+    outcomes: list[EpisodeEnd[int]]
     shield: Shield[int]
 
     @property
@@ -108,7 +108,7 @@ def run(game: Game) -> Run:
         match=game.match,
     )
     rows: list[Row] = []
-    outcomes: list[Outcome[int]] = []
+    outcomes: list[EpisodeEnd[int]] = []
     places: dict[int, tuple[int, int]] = {}
     begun = 0
     while places or begun < EPISODES:

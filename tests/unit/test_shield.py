@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chary.errors import CharyError, InvalidAction, InvalidBudget, InvalidData, InvalidSetting, OutOfOrder
-from chary.shield import Decision, Ledger, Outcome, Rule, Shield, same, within
+from chary.shield import Decision, EpisodeEnd, Ledger, Rule, Shield, same, within
 from chary.testing import check_plan
 
 BASELINE = 0
@@ -42,7 +42,7 @@ class Script:
 
 def play(
     shield: Shield[Any], episode: int, plan: Script, states: Sequence[Any], *, terminated: bool = False
-) -> tuple[list[Decision], Outcome[Any]]:
+) -> tuple[list[Decision], EpisodeEnd[Any]]:
     """Play a whole episode along `states`, the last of which is only reached."""
     shield.begin(episode, plan)
     decisions = []
@@ -79,7 +79,7 @@ def test_an_episode_worked_by_hand() -> None:
         Decision(1, True, 0.25, 0.5, 0.0, 3, 0),
         Decision(0, False, 0.0, 0.5, 0.0, 3, -1),
     ]
-    assert shield.finish(7) == Outcome((), (), (), blocked=False, explored=2)
+    assert shield.finish(7) == EpisodeEnd((), (), (), blocked=False, explored=2)
     assert (shield.started, shield.finished, shield.open_chains) == (1, 0, 1)
 
 

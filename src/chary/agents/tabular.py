@@ -35,7 +35,7 @@ from chary.errors import (
 from chary.mdp import Setting, as_policy
 from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
-from chary.shield import Decision, Ledger, Outcome, Shield
+from chary.shield import Decision, EpisodeEnd, Ledger, Shield
 from chary.storage.sealed import load_sealed, pack, save_sealed
 
 __all__ = ["TabularAgent"]
@@ -126,7 +126,7 @@ class TabularAgent:
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
         self._late_rollouts: list[list[Played[int]]] = []
         self.shield: Shield[int] | None = None
-        self.last_outcome: Outcome[int] | None = None
+        self.last_end: EpisodeEnd[int] | None = None
         if isinstance(spec, CharyUCBVI):
             self.shield = Shield(
                 spec.resolved_rule(setting.scale.span),
@@ -471,8 +471,8 @@ class TabularAgent:
         if self.shield is not None:
             self._take_outcome(self.shield.finish(now.name))
 
-    def _take_outcome(self, outcome: Outcome[int]) -> None:
-        self.last_outcome = outcome
+    def _take_outcome(self, outcome: EpisodeEnd[int]) -> None:
+        self.last_end = outcome
         self._learner.forget(outcome.ended)
         if self._learner.apart:
             for rollout in outcome.finished:

@@ -21,7 +21,7 @@ from chary.critics.protocol import Array, as_masks, as_numbers
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer, check_real
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
-from chary.shield.shield import afford, room
+from chary.shield.decision import afford, room
 from chary.storage.sealed import as_array, load_sealed, pack, save_sealed, under
 
 __all__ = ["CriticShield"]

@@ -81,39 +81,20 @@ class Chain(Generic[S]):
     def record(self, keep: Callable[[object], Any]) -> list[Any]:
         """Return the chain as plain values, for `restored`; `keep` says what of a transition."""
         return [
-            self.id,
-            self.target,
-            self.born,
-            self.last_advanced,
-            self.waiting,
-            self.complete,
+            *(self.id, self.target, self.born, self.last_advanced, self.waiting, self.complete),
             _kept(self.steps, keep),
-            self.fed_episodes,
-            self.exhausted_episodes,
-            self.long_episodes,
+            *(self.fed_episodes, self.exhausted_episodes, self.long_episodes),
             [list(item) for item in self._advances.items()],
             sorted(self._refusals, key=repr),
         ]
 
     @classmethod
     def restored(cls, record: Sequence[Any], recall: Callable[[Any], object]) -> Chain[S]:
-        """Return the chain that `record` was asked of."""
-        chain, target, born, last_advanced, waiting, complete, steps, fed, exhausted, long = record[:10]
-        advances, refusals = record[10:]
-        return cls(
-            chain,
-            target,
-            born,
-            last_advanced,
-            waiting,
-            complete,
-            _recalled(steps, recall),
-            fed,
-            exhausted,
-            long,
-            {episode: count for episode, count in advances},
-            set(refusals),
-        )
+        """Return the chain that `record` was called on."""
+        *plain, advances, refusals = record
+        plain[6] = _recalled(plain[6], recall)
+        plain += [{episode: count for episode, count in advances}, set(refusals)]
+        return cls(*plain)
 
     def advance(self, episode: Hashable, step: Step[S], *, ended: int) -> None:
         """Append a step that `episode` has played, `ended` episodes having ended by now."""
@@ -141,16 +122,9 @@ class Chain(Generic[S]):
         self.complete = True
         for episode in {*self._advances, *self._refusals}:
             self.settle(episode, horizon=horizon)
-        exhausted, long = self.exhausted_episodes, self.long_episodes
-        return MetaRollout(
-            self.id,
-            tuple(self.steps),
-            episodes,
-            self.fed_episodes,
-            exhausted,
-            long,
-            episodes - exhausted - long,
-        )
+        missed = episodes - self.exhausted_episodes - self.long_episodes
+        parts = (self.exhausted_episodes, self.long_episodes, missed)
+        return MetaRollout(self.id, tuple(self.steps), episodes, self.fed_episodes, *parts)
 
 
 class Pool(Generic[S]):

@@ -2,156 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-from chary.errors import (
-    InvalidAction,
-    InvalidBudget,
-    InvalidData,
-    InvalidSetting,
-    OutOfOrder,
-    as_float,
-    check_choice,
-    check_integer,
-)
-from chary.shield.chains import Chain, MetaRollout, Pool, Step
-from chary.shield.ledger import Ledger, authorise, refuse
+from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_choice, check_integer
+from chary.shield.account import Account, EpisodeEnd
+from chary.shield.chains import Chain, Pool, Step
+from chary.shield.decision import Decision, Plan, afford, as_action, price, room
+from chary.shield.ledger import Ledger
 from chary.shield.match import Matcher, same
 from chary.shield.rule import Rule
 
-__all__ = ["CLOCKS", "Decision", "Outcome", "Plan", "Shield", "afford", "room"]
+__all__ = ["CLOCKS", "Shield"]
 
 S = TypeVar("S")
-S_contra = TypeVar("S_contra", contravariant=True)
 
 CLOCKS = ("episode", "meta")
-
-
-class Plan(Protocol[S_contra]):
-    """All the shield may ask of a learner; its answers are frozen for one episode."""
-
-    def explore(self, chain: int, clock: int, s: S_contra) -> int:
-        """Return the action of the explorer of `chain` at `clock`; an id not met before is a new chain."""
-        ...
-
-    def baseline(self, t: int, s: S_contra) -> int:
-        """Return the baseline's action at (t, s)."""
-        ...
-
-    def charge(self, t: int, s: S_contra, a: int) -> float:
-        """Return an upper bound >= 0 on V_t(s) - Q_t(s, a) of the baseline, whose own action is best free."""
-        ...
-
-
-class Decision(NamedTuple):
-    """What to play at one step, and what it costs.
-
-    `charge` is the cost booked for this step, `deficit` the ledger after it and `remaining` the room
-    left under the rule's limit. `plan` is the number the episode began with; `chain` is the chain whose
-    explorer chose the action, -1 where the baseline did.
-    """
-
-    action: int
-    explored: bool
-    charge: float
-    deficit: float
-    remaining: float
-    plan: int
-    chain: int
-
-
-class Outcome(NamedTuple, Generic[S]):
-    """What one episode did to the chains.
-
-    `ended` lists every chain whose explorer will not be asked again: finished, abandoned or dropped
-    (chains off). `blocked` says that some chain was refused and not one step was explored.
-    """
-
-    finished: tuple[MetaRollout[S], ...]
-    abandoned: tuple[int, ...]
-    ended: tuple[int, ...]
-    blocked: bool
-    explored: int
-
-
-@dataclass(slots=True)
-class _Episode(Generic[S]):
-    """One open episode; `pending` is the step decided and not yet observed, as the state and the decision."""
-
-    plan: Plan[S]
-    number: int
-    ledger: Ledger = field(default_factory=Ledger)
-    t: int = 0
-    fed: Chain[S] | None = None
-    pending: tuple[S, Decision] | None = None
-    reached: S | None = None
-    terminated: bool = False
-    explored: int = 0
-    refused: bool = False
-    touched: set[Chain[S]] = field(default_factory=set)
-    finished: list[MetaRollout[S]] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
-
-    def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
-        pending = None if self.pending is None else [self.pending[0], *_kept_decision(self.pending[1])]
-        return [
-            self.number,
-            list(self.ledger),
-            self.t,
-            None if self.fed is None else self.fed.id,
-            pending,
-            self.reached,
-            self.terminated,
-            self.explored,
-            self.refused,
-            sorted(chain.id for chain in self.touched if chain.id in open_chains),
-            [rollout.record(keep) for rollout in self.finished],
-            list(self.dropped),
-        ]
-
-    @classmethod
-    def restored(
-        cls,
-        plan: Plan[S],
-        chains: Mapping[int, Chain[S]],
-        record: Sequence[Any],
-        rule: Rule,
-        recall: Callable[[Any], object],
-    ) -> _Episode[S]:
-        number, ledger, t, fed, pending, reached, terminated, explored, refused = record[:9]
-        touched, finished, dropped = record[9:]
-        now = cls(plan, number, Ledger(*ledger), t)
-        if pending is not None:
-            s, action, was_explored, charge, chain = pending
-            deficit = now.ledger.deficit
-            decision = Decision(action, was_explored, charge, deficit, room(rule, deficit), number, chain)
-            now.pending = (s, decision)
-        now.fed = None if fed is None else chains[fed]
-        now.reached, now.terminated, now.explored, now.refused = reached, terminated, explored, refused
-        now.touched = {chains[chain] for chain in touched}
-        now.finished = [MetaRollout.restored(rollout, recall) for rollout in finished]
-        now.dropped = list(dropped)
-        return now
-
-
-def afford(ledger: Ledger, charge: float, rule: Rule) -> tuple[bool, float, Ledger]:
-    """Return whether a step is afforded, what is booked for it, and the ledger after it.
-
-    A charge that is not finite is a refusal and is never booked.
-    """
-    if not math.isfinite(charge):
-        return False, 0.0, refuse(ledger, rule)
-    afforded, after = authorise(ledger, True, charge, rule)
-    return afforded, min(charge, rule.step_bound) if afforded else 0.0, after
-
-
-def room(rule: Rule, deficit: float) -> float:
-    """Return how much of the rule's limit is left."""
-    return rule.limit if rule.limit == math.inf else max(rule.limit - deficit, 0.0)
 
 
 class Shield(Generic[S]):
@@ -168,6 +34,12 @@ class Shield(Generic[S]):
             advanced (0: at the end of that very episode); None waits for ever.
         chains: False is the naive strategy: explore from the start of each episode until refused.
         match: whether a state is a chain's target: `same`, or `within(radius)`.
+
+    Attributes:
+        finished: chains that became meta-rollouts.
+        abandoned: chains given up because they had not advanced for `patience` episodes.
+        dropped: chains cut short by a refusal or the end of the episode, with chains off.
+        blocked: episodes in which a chain was refused and nothing was explored.
 
     Raises:
         InvalidSetting: if a size is out of range, `rule` is not a Rule or `match` cannot be called.
@@ -218,37 +90,14 @@ class Shield(Generic[S]):
         )
         self._chains = chains
         self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
-        self._episodes: dict[Hashable, _Episode[S]] = {}
+        self._episodes: dict[Hashable, Account[S]] = {}
         self._ended = 0
-        self._finished = 0
-        self._abandoned = 0
-        self._dropped = 0
-        self._blocked = 0
+        self.finished = self.abandoned = self.dropped = self.blocked = 0
 
     @property
     def started(self) -> int:
         """Chains started; their ids are 0, 1, 2, ... in that order."""
         return self._pool.started
-
-    @property
-    def finished(self) -> int:
-        """Chains that became meta-rollouts."""
-        return self._finished
-
-    @property
-    def abandoned(self) -> int:
-        """Chains given up because they had not advanced for `patience` episodes."""
-        return self._abandoned
-
-    @property
-    def dropped(self) -> int:
-        """Chains cut short by a refusal or the end of the episode, with chains off."""
-        return self._dropped
-
-    @property
-    def blocked(self) -> int:
-        """Episodes in which a chain was refused and nothing was explored."""
-        return self._blocked
 
     @property
     def open_chains(self) -> int:
@@ -280,7 +129,7 @@ class Shield(Generic[S]):
             raise OutOfOrder(
                 f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
             )
-        self._episodes[episode] = _Episode(plan, number)
+        self._episodes[episode] = Account(plan, number)
 
     def decide(self, episode: Hashable, t: int, s: S, *, proposal: int | None = None) -> Decision:
         """Return the action to play at step `t` in state `s`, eq. (5), and book what it costs.
@@ -315,14 +164,14 @@ class Shield(Generic[S]):
         chosen: Chain[S] | None = None
         refused: list[Chain[S]] = []
         if proposal is not None:
-            action = _action("proposal", proposal)
+            action = as_action("proposal", proposal)
             explored, cost, ledger = self._put(now, t, s, action)
         else:
             # Many chains may wait here, but they propose few actions: each is priced once.
             unaffordable: list[int] = []
             for chain in () if ledger.closed else self._candidates(now, t, s):
                 clock = chain.length if self._by_meta_clock and not chain.complete else t
-                action = _action("explore", plan.explore(chain.id, clock, s))
+                action = as_action("explore", plan.explore(chain.id, clock, s))
                 if action not in unaffordable:
                     explored, cost, ledger = self._put(now, t, s, action)
                     if explored:
@@ -333,7 +182,7 @@ class Shield(Generic[S]):
                 if ledger.closed:
                     break
         if not explored:
-            action = _action("baseline", plan.baseline(t, s))
+            action = as_action("baseline", plan.baseline(t, s))
 
         if proposal is not None:
             self._part(now, s)
@@ -395,9 +244,9 @@ class Shield(Generic[S]):
             lived = self._ended + len(self._episodes) - chain.born
             now.finished.append(chain.conclude(horizon=self._horizon, episodes=lived))
             self._pool.remove(chain)
-            self._finished += 1
+            self.finished += 1
 
-    def finish(self, episode: Hashable) -> Outcome[S]:
+    def finish(self, episode: Hashable) -> EpisodeEnd[S]:
         """Close an episode, let its unfinished chain wait where it got to, and say what became of the chains.
 
         Raises:
@@ -411,7 +260,7 @@ class Shield(Generic[S]):
             )
         return self._close(now, episode)
 
-    def abandon(self, episode: Hashable) -> Outcome[S]:
+    def abandon(self, episode: Hashable) -> EpisodeEnd[S]:
         """Close an episode that will not be heard of again; what it has spent stays spent.
 
         A step decided and never observed has not happened as far as its chain is concerned: that waits where
@@ -431,7 +280,7 @@ class Shield(Generic[S]):
         chains = {chain.id: chain for chain in self._pool.waiting()}
         chains |= {now.fed.id: now.fed for now in self._episodes.values() if now.fed is not None}
         return {
-            "counters": [self._ended, self._finished, self._abandoned, self._dropped, self._blocked],
+            "counters": [self._ended, self.finished, self.abandoned, self.dropped, self.blocked],
             "started": self._pool.started,
             "chains": [chains[number].record(keep) for number in sorted(chains)],
             "episodes": [[episode, *now.record(chains, keep)] for episode, now in self._episodes.items()],
@@ -451,14 +300,14 @@ class Shield(Generic[S]):
             recall: The opposite of `keep`.
         """
         chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each, recall) for each in record["chains"]}
-        self._ended, self._finished, self._abandoned, self._dropped, self._blocked = record["counters"]
+        self._ended, self.finished, self.abandoned, self.dropped, self.blocked = record["counters"]
         self._episodes = {
-            episode: _Episode.restored(plans[episode], chains, kept, self._rule, recall)
+            episode: Account.restored(plans[episode], chains, kept, self._rule, recall)
             for episode, *kept in record["episodes"]
         }
         self._pool.restore(record["started"], chains.values())
 
-    def _close(self, now: _Episode[S], episode: Hashable) -> Outcome[S]:
+    def _close(self, now: Account[S], episode: Hashable) -> EpisodeEnd[S]:
         if now.fed is not None:
             self._part(now, now.fed.target)
         for chain in now.touched:
@@ -466,16 +315,16 @@ class Shield(Generic[S]):
                 chain.settle(episode, horizon=self._horizon)
         abandoned = self._abandon_stale()
         blocked = now.refused and not now.explored
-        self._blocked += blocked
+        self.blocked += blocked
         del self._episodes[episode]
         self._ended += 1
         ended = (*(rollout.chain for rollout in now.finished), *now.dropped, *abandoned)
-        return Outcome(tuple(now.finished), abandoned, ended, blocked, now.explored)
+        return EpisodeEnd(tuple(now.finished), abandoned, ended, blocked, now.explored)
 
-    def _put(self, now: _Episode[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger]:
-        return afford(now.ledger, _charge(now.plan.charge(t, s, action), t, s, action), self._rule)
+    def _put(self, now: Account[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger]:
+        return afford(now.ledger, price(now.plan, t, s, action), self._rule)
 
-    def _open_episode(self, call: str, episode: Hashable) -> _Episode[S]:
+    def _open_episode(self, call: str, episode: Hashable) -> Account[S]:
         try:
             now = self._episodes.get(episode)
         except TypeError:
@@ -484,7 +333,7 @@ class Shield(Generic[S]):
             raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
         return now
 
-    def _check_step(self, now: _Episode[S], episode: Hashable, t: int, s: S) -> None:
+    def _check_step(self, now: Account[S], episode: Hashable, t: int, s: S) -> None:
         if now.pending is None and t == now.t and not now.terminated and t < self._horizon:
             self._pool.check("s", s)
             if t > 0:
@@ -505,7 +354,7 @@ class Shield(Generic[S]):
             "Steps are decided in order."
         )
 
-    def _candidates(self, now: _Episode[S], t: int, s: S) -> Sequence[Chain[S]]:
+    def _candidates(self, now: Account[S], t: int, s: S) -> Sequence[Chain[S]]:
         """Return the chains that want to explore here, in the order in which they may try."""
         if now.fed is not None:
             return (now.fed,)
@@ -514,13 +363,13 @@ class Shield(Generic[S]):
             return (self._pool.draft(s, ended=self._ended),)
         return waiting
 
-    def _feed(self, now: _Episode[S], chain: Chain[S]) -> None:
+    def _feed(self, now: Account[S], chain: Chain[S]) -> None:
         self._admit_if_new(chain)
         if chain.waiting:
             self._pool.take(chain)
         now.fed = chain
 
-    def _refuse(self, now: _Episode[S], episode: Hashable, chains: Sequence[Chain[S]], s: S) -> None:
+    def _refuse(self, now: Account[S], episode: Hashable, chains: Sequence[Chain[S]], s: S) -> None:
         """Note the chains that could not be afforded; one that was fed, or is new, waits here from now on."""
         now.refused = True
         now.fed = None
@@ -537,19 +386,19 @@ class Shield(Generic[S]):
         if chain.id == self._pool.started:
             self._pool.admit(chain)
 
-    def _part(self, now: _Episode[S], s: S) -> None:
+    def _part(self, now: Account[S], s: S) -> None:
         """Take the chain being fed from its episode; one that is complete is gone already."""
         if now.fed is not None and not now.fed.complete:
             self._let_go(now, now.fed, s)
         now.fed = None
 
-    def _let_go(self, now: _Episode[S], chain: Chain[S], s: S) -> None:
+    def _let_go(self, now: Account[S], chain: Chain[S], s: S) -> None:
         """Make an unfinished chain wait at `s`, or drop it where chains are off."""
         if self._chains:
             self._pool.wait(chain, s)
         else:
             self._pool.remove(chain)
-            self._dropped += 1
+            self.dropped += 1
             now.dropped.append(chain.id)
 
     def _abandon_stale(self) -> tuple[int, ...]:
@@ -558,17 +407,8 @@ class Shield(Generic[S]):
         stale = [c for c in self._pool.waiting() if self._ended - c.last_advanced >= self._patience]
         for chain in stale:
             self._pool.remove(chain)
-        self._abandoned += len(stale)
+        self.abandoned += len(stale)
         return tuple(chain.id for chain in stale)
-
-
-def _action(question: str, answer: object) -> int:
-    # The common case first: this is asked at every decision, and for every chain that waits there.
-    if type(answer) is int and answer >= 0:
-        return answer
-    return check_integer(
-        question, answer, minimum=0, error=InvalidAction, way_out="A plan answers with an action's index."
-    )
 
 
 def _truth(name: str, value: object) -> bool:
@@ -582,23 +422,3 @@ def _truth(name: str, value: object) -> bool:
     if not known:
         raise InvalidData(f"{name!r} must be True or False, got {value!r}.")
     return bool(value)
-
-
-def _charge(answer: float, t: int, s: object, a: int) -> float:
-    # The common case first: this is asked at most decisions.
-    if type(answer) is float and answer >= 0.0:
-        return answer
-    charge = as_float(answer)
-    if math.isnan(charge) and not isinstance(answer, numbers.Real):
-        charge = -math.inf
-    if charge < 0:
-        raise InvalidBudget(
-            f"'charge' must be a number >= 0, got {answer!r} at t = {t}, s = {s!r}, a = {a}. "
-            "Clip the bound at 0: max(v_upper - q_lower, 0)."
-        )
-    return charge
-
-
-def _kept_decision(decision: Decision) -> tuple[int, bool, float, int]:
-    """Return what cannot be told from the ledger: the rest is `Decision` again with its deficit."""
-    return decision.action, decision.explored, decision.charge, decision.chain

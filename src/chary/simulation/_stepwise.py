@@ -97,11 +97,11 @@ def play_steps(
             reward = (step.reward - mdp.scale.low) / mdp.scale.span
             log.returns[k] += weight * min(max(reward, 0.0), 1.0)
             weight *= mdp.setting.discount
-        if agent.shield is not None and agent.last_outcome is not None:
+        if agent.shield is not None and agent.last_end is not None:
             chains["born"][started : agent.shield.started] = k
             started = agent.shield.started
-            log.blocked[k] = agent.last_outcome.blocked
-            for rollout_ in agent.last_outcome.finished:
+            log.blocked[k] = agent.last_end.blocked
+            for rollout_ in agent.last_end.finished:
                 m = rollout_.chain
                 chains["episodes"][m], chains["fed"][m] = rollout_.episodes, rollout_.fed_episodes
                 chains["exhausted"][m], chains["long"][m] = rollout_.exhausted, rollout_.long

@@ -1,0 +1,91 @@
+"""The account of one open episode: what it has spent, and what it has done to the chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from chary.shield.chains import Chain, MetaRollout
+from chary.shield.decision import Decision, Plan, room
+from chary.shield.ledger import Ledger
+from chary.shield.rule import Rule
+
+__all__ = ["Account", "EpisodeEnd"]
+
+S = TypeVar("S")
+
+
+class EpisodeEnd(NamedTuple, Generic[S]):
+    """The changes that one episode made to the chains.
+
+    `ended` lists every chain whose explorer is no longer needed: finished, abandoned or dropped
+    (chains off). `blocked` means that some chain was refused and not one step was explored.
+    """
+
+    finished: tuple[MetaRollout[S], ...]
+    abandoned: tuple[int, ...]
+    ended: tuple[int, ...]
+    blocked: bool
+    explored: int
+
+
+@dataclass(slots=True)
+class Account(Generic[S]):
+    """One open episode of a shield: its ledger, the chain it feeds, and the chains it has touched.
+
+    `pending` is the step decided and not yet observed, as the state and the decision.
+    """
+
+    plan: Plan[S]
+    number: int
+    ledger: Ledger = field(default_factory=Ledger)
+    t: int = 0
+    fed: Chain[S] | None = None
+    pending: tuple[S, Decision] | None = None
+    reached: S | None = None
+    terminated: bool = False
+    explored: int = 0
+    refused: bool = False
+    touched: set[Chain[S]] = field(default_factory=set)
+    finished: list[MetaRollout[S]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+    def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
+        """Return the account as plain values, for `restored`; `keep` replaces transitions."""
+        pending = None
+        if self.pending is not None:
+            s, made = self.pending
+            # The rest of a decision follows from the ledger.
+            pending = [s, made.action, made.explored, made.charge, made.chain]
+        fed = None if self.fed is None else self.fed.id
+        return [
+            *(self.number, list(self.ledger), self.t, fed, pending),
+            *(self.reached, self.terminated, self.explored, self.refused),
+            sorted(chain.id for chain in self.touched if chain.id in open_chains),
+            [rollout.record(keep) for rollout in self.finished],
+            list(self.dropped),
+        ]
+
+    @classmethod
+    def restored(
+        cls,
+        plan: Plan[S],
+        chains: Mapping[int, Chain[S]],
+        record: Sequence[Any],
+        rule: Rule,
+        recall: Callable[[Any], object],
+    ) -> Account[S]:
+        """Return the account that `record` was called on."""
+        number, ledger, t, fed, pending, *state, touched, finished, dropped = record
+        now = cls(plan, number, Ledger(*ledger), t, None if fed is None else chains[fed])
+        now.reached, now.terminated, now.explored, now.refused = state
+        if pending is not None:
+            s, action, was_explored, charge, chain = pending
+            deficit = now.ledger.deficit
+            left = room(rule, deficit)
+            now.pending = (s, Decision(action, was_explored, charge, deficit, left, number, chain))
+        now.touched = {chains[chain] for chain in touched}
+        now.finished = [MetaRollout.restored(rollout, recall) for rollout in finished]
+        now.dropped = list(dropped)
+        return now
