@@ -1,7 +1,7 @@
 """Keep the small outputs of a sweep's report under reproductions/: python scripts/keep_reproduction.py DIR.
 
-Tables, PNGs, claims and the spec are copied; README.md is made of them, with the command and the commits that
-the runs were made at. Nothing in it is typed by hand.
+Tables, PNGs, claims and the spec are copied; README.md is generated from them, with the command and the
+commits of the runs. Nothing in it is typed by hand.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from chary.sweeps.folder import SweepFolder
 ROOT = Path(__file__).resolve().parent.parent
 REPRODUCTIONS = ROOT / "reproductions"
 MILLION = 1e6
-NOTE = "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few seeds;"
-DEEP_NOTE = (
-    "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
-    "bootstrap interval, widened for few seeds; of the audited episodes"
-)
+# The explanation of the numbers, by family of problems.
+NOTES = {
+    "tabular": "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few "
+    "seeds;",
+    "hiv": "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
+    "bootstrap interval, widened for few seeds; of the audited episodes",
+}
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -48,7 +50,7 @@ def interval(row: dict[str, str], name: str, digits: int = 4) -> str:
 
 
 def cells_of(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of the summary as it is shown, by heading."""
+    """Return a row of the summary of a tabular sweep as it is shown, by heading."""
     return {
         "eta": f"{float(row['budget']):g}",
         "algorithm": row["algorithm"],
@@ -63,8 +65,8 @@ def cells_of(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-def deep_cells_of(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of the summary of a deep sweep as it is shown, by heading."""
+def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
+    """Return a row of the summary of an HIV sweep as it is shown, by heading."""
     millions = {
         key: str(float(value) / MILLION) if value else ""
         for key, value in row.items()
@@ -79,7 +81,7 @@ def deep_cells_of(row: dict[str, str]) -> dict[str, str]:
         "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
         "runs with any": row["runs_with_violations"],
         "largest z*": f"{float(row['true_deficit_max']):.3g}",
-        "booked an episode": f"{float(row['deficit_mean']):.3g}",
+        "booked per episode": f"{float(row['deficit_mean']):.3g}",
         "held-out charges that cover": f"{100 * float(row['held_out_coverage']):.3g} %"
         if row["held_out_coverage"]
         else "",
@@ -87,22 +89,21 @@ def deep_cells_of(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-def summary(rows: list[dict[str, str]], deep: bool) -> str:
-    """Return the summary as one Markdown table a study, variant and budget."""
+CELLS = {"tabular": cells_of, "hiv": hiv_cells_of}
+
+
+def summary(rows: list[dict[str, str]], family: str) -> str:
+    """Return the summary as one Markdown table per study and variant."""
     parts = []
     for study, variant in dict.fromkeys((row["study"], row["variant"]) for row in rows):
-        here = [
-            (deep_cells_of if deep else cells_of)(row)
-            for row in rows
-            if (row["study"], row["variant"]) == (study, variant)
-        ]
+        here = [CELLS[family](row) for row in rows if (row["study"], row["variant"]) == (study, variant)]
         parts.append(f"### {study}{f': {variant}' if variant else ''}")
         parts.append(table(list(here[0]), [list(cells.values()) for cells in here]))
     return "\n\n".join(parts)
 
 
 def table_1(rows: list[dict[str, str]]) -> str:
-    """Return the paper's Table 1 with what was measured beside it."""
+    """Return the paper's Table 1 with the measured numbers next to it."""
 
     def cell(row: dict[str, str], name: str, deviation: str) -> str:
         if not row[name]:
@@ -125,10 +126,10 @@ def table_1(rows: list[dict[str, str]]) -> str:
 
 
 def target_of(name: str, within: Path) -> Path:
-    """Return the folder of a reproduction; a name that leaves `within` is refused, and what others put there.
+    """Return the folder of a reproduction.
 
     Raises:
-        SystemExit: in one sentence, before anything is written.
+        SystemExit: before anything is written, if the name leaves `within` or the folder has other files.
     """
     target = within / name
     if not name or name.startswith(".") or target.resolve().parent != within.resolve() or target.is_symlink():
@@ -142,27 +143,27 @@ def target_of(name: str, within: Path) -> Path:
             continue
         if inside.startswith("tables/") and path.suffix == ".csv":
             continue
-        sys.exit(f"{target} must hold a reproduction and nothing else, got {inside!r}. Move it away.")
+        sys.exit(f"{target} must contain a reproduction and nothing else, got {inside!r}. Move it away.")
     return target
 
 
 def check_report(report: Path) -> None:
-    """Refuse a report of which a part is missing; the page is written last.
+    """Check that a report is complete; its page is written last.
 
     Raises:
-        SystemExit: in one sentence.
+        SystemExit: if a part is missing.
     """
     names = ("index.html", "claims.json", "experiment.toml", "tables/summary.csv", "tables/claims.csv")
     missing = [name for name in names if not (report / name).is_file()]
     if missing or not any((report / "figures").glob("*.png")):
         missing = missing or ["figures/*.png"]
         sys.exit(
-            f"{report} must hold a whole report, got none of {missing}. Run: chary report {report.parent}."
+            f"{report} must contain a whole report, missing are {missing}. Run: chary report {report.parent}."
         )
 
 
 def main(where: Path, within: Path = REPRODUCTIONS) -> Path:
-    """Build the folder beside the earlier one, and put it in its place when it is whole."""
+    """Build the folder next to the earlier one, and replace that when it is complete."""
     folder = SweepFolder(where)
     name, report = folder.experiment().name, where / "report"
     target = target_of(name, within)
@@ -184,7 +185,7 @@ def main(where: Path, within: Path = REPRODUCTIONS) -> Path:
 
 
 def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
-    """Copy what is small, and write the page that shows it."""
+    """Copy the small files, and write the page that shows them."""
     experiment = folder.experiment()
     shutil.copytree(report / "tables", target / "tables")
     (target / "figures").mkdir()
@@ -199,7 +200,7 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         if state.state == "done"
     ]
     provenance = {
-        # Where a folder lies on one machine is of no use on another.
+        # An absolute path is of no use on another machine.
         "command": folder.description()["command"].replace(str(where.resolve()), where.as_posix()),
         "runs": dict(Counter(state.state for state in states)),
         "commits": dict(Counter(str(each["commit"]) for each in made)),
@@ -210,7 +211,9 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
     told = json.loads((report / "claims.json").read_text())
-    claims, deep = told["claims"], experiment.family.name == "hiv"
+    claims, family = told["claims"], experiment.family.name
+    # Reports that compare with the paper's Table 1 say how far it was matched.
+    compared = report / "tables" / "table-1.csv"
     commits = ", ".join(f"`{commit[:9]}` ({n} runs)" for commit, n in provenance["commits"].items())
     counts = ", ".join(f"{number} {state}" for state, number in provenance["runs"].items())
     where_from = where.as_posix()
@@ -223,15 +226,15 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         "all. The spec is [experiment.toml](experiment.toml), the SHA-256 of every result and all versions "
         "are in [provenance.json](provenance.json). The report with the same figures to point at is "
         f"`{where_from}/report/index.html` once the command has run.",
-        *([table_1(rows_of(report / "tables" / "table-1.csv")), *told["reading"]] if deep else []),
+        *([table_1(rows_of(compared)), *told["reading"]] if compared.is_file() else []),
         "## The paper's claims",
         table(["", "claim", "answer", "found"], answers),
         "The rule behind each verdict is in [tables/claims.csv](tables/claims.csv).",
         "## Figures",
         "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
         "## Numbers",
-        (DEEP_NOTE if deep else NOTE) + " violations with their Clopper-Pearson interval over episodes.",
-        summary(rows_of(report / "tables" / "summary.csv"), deep),
+        NOTES[family] + " violations with their Clopper-Pearson interval over episodes.",
+        summary(rows_of(report / "tables" / "summary.csv"), family),
     ]
     text = "\n\n".join(parts) + "\n"
     (target / "README.md").write_text(text, encoding="utf-8")
@@ -239,5 +242,5 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("one sweep's folder must be given. Run: python scripts/keep_reproduction.py DIR.")
+        sys.exit("The folder of one sweep must be given. Run: python scripts/keep_reproduction.py DIR.")
     print(main(Path(sys.argv[1])) / "README.md")

@@ -20,21 +20,20 @@ from tests.tiny_sweep import ETAS, play, tiny_experiment
 import chary.report as report_module
 from chary.errors import InvalidData, InvalidSetting
 from chary.report import write_report
-from chary.report.measured import Measured, Place
-from chary.report.page import PAGE_LIMIT
-from chary.report.style import looks_of
-from chary.report.tabular.charts import charts_of
-from chary.report.tabular.claims import (
+from chary.report.claims import (
     NOT_COMPARABLE,
     NOT_MEASURED,
     NOT_REPRODUCED,
     REPRODUCED,
     VERDICTS,
     Claim,
-    Facts,
-    answer_claims,
     say,
 )
+from chary.report.measured import Measured, Place
+from chary.report.page import PAGE_LIMIT
+from chary.report.style import looks_of
+from chary.report.tabular.charts import charts_of
+from chary.report.tabular.claims import Facts, answer_claims
 from chary.results import Estimate, Tables, load_tables
 from chary.storage.files import DRAFT, write_file
 from chary.sweeps.folder import SweepFolder
@@ -124,7 +123,7 @@ def test_texts_of_users_are_not_taken_for_html(page: Path) -> None:
     assert "A &lt;tiny&gt; sweep" in own
     assert "<tiny>" not in own
     assert "a &lt;machine&gt;" in own
-    assert "chary sweep tiny.toml --out &#x27;a &amp; b&#x27;" in own
+    assert "chary sweep tiny.toml --out &#39;a &amp; b&#39;" in own
 
 
 def test_the_experiment_can_be_run_again_from_the_report(page: Path) -> None:
@@ -202,7 +201,7 @@ def test_what_is_not_finished_is_listed(tmp_path: Path) -> None:
 def test_a_sweep_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
     folder.claim(tiny_experiment(), "chary sweep")
-    with pytest.raises(InvalidSetting, match="must hold a finished run"):
+    with pytest.raises(InvalidSetting, match="must contain a finished run"):
         write_report(tmp_path)
     assert not (tmp_path / "report").exists()
 
@@ -222,7 +221,7 @@ def test_a_sweep_without_a_finished_run_is_refused(tmp_path: Path) -> None:
 def test_files_of_others_are_not_touched(sweep: Path, tmp_path: Path, theirs: str) -> None:
     (tmp_path / theirs).parent.mkdir(exist_ok=True)
     (tmp_path / theirs).write_text("years of work")
-    with pytest.raises(InvalidSetting, match=f"which holds other files, such as '{theirs}'"):
+    with pytest.raises(InvalidSetting, match=f"which contains other files, such as '{theirs}'"):
         write_report(sweep, tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / theirs]
     assert (tmp_path / theirs).read_text() == "years of work"
@@ -285,7 +284,7 @@ def test_a_damaged_run_is_named_and_nothing_is_written(tmp_path: Path) -> None:
 
 def test_a_library_that_is_missing_is_named(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(InvalidSetting, match=r"'plotly' must be installed.*chary\[report\]"):
+    with pytest.raises(InvalidSetting, match=r"needs plotly\. Run: pip install 'chary\[report\]'"):
         write_report(sweep)
 
 
@@ -472,7 +471,7 @@ def test_few_seeds_give_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("key", ["a1", "d6", "d7", "f1", "g1"])
-def test_an_interval_that_holds_the_threshold_decides_nothing(key: str) -> None:
+def test_an_interval_that_contains_the_threshold_decides_nothing(key: str) -> None:
     # By the mean alone each of these would fit, or not: but one seed of five makes it.
     powers = [0.4, 0.4, 0.4, 0.4, 0.85]
     found = answers(
@@ -497,16 +496,16 @@ def test_violations_in_one_seed_alone_are_no_proof() -> None:
     )
     for key in ("b2", "b4"):
         assert found[key].verdict == NOT_COMPARABLE
-        assert "the interval holds 0" in found[key].answer
-    # Nobody broke the larger budget.
-    assert found["b2"].findings[1].words.endswith("(nobody broke it: nothing to compare)")
+        assert "the interval contains 0" in found[key].answer
+    # No algorithm broke the larger budget.
+    assert found["b2"].findings[1].words.endswith("(no algorithm broke it: nothing to compare)")
 
 
 def test_where_nobody_breaks_anything_there_is_nothing_to_compare() -> None:
     found = answers(synthetic(unconstrained=both(), conservative=both(), paper=both()))
     for key in ("b2", "b3", "b4"):
         assert found[key].verdict == NOT_COMPARABLE
-        assert "nobody broke it" in found[key].answer
+        assert "no algorithm broke it" in found[key].answer
     assert "cannot be wrong" in found["b4"].rule
 
 
@@ -529,11 +528,11 @@ def test_unfinished_chains_are_told_and_may_turn_a_verdict() -> None:
     unsure = answers(synthetic(paper=both(unfinished=2)))
     for key in ("d3", "d4"):
         assert unsure[key].verdict == NOT_COMPARABLE
-        assert "not finished could turn it" in unsure[key].answer
+        assert "unfinished chains could reverse it" in unsure[key].answer
     # Born at the beginning of the last fifth and not finished since: no longer 2 episodes in the mean.
     late = answers(synthetic(paper=both(unfinished=1, born=80)))["d1"]
     assert late.verdict == NOT_COMPARABLE
-    assert "could turn it" in late.answer
+    assert "could reverse it" in late.answer
 
 
 def test_unfinished_chains_may_have_exhausted_the_budget_too() -> None:
@@ -572,7 +571,7 @@ def test_only_settings_chosen_elsewhere_are_judged() -> None:
     ours = synthetic(unconstrained=both(), ours=both(factor=0.5))
     claim = answers(ours)["g1"]
     assert claim.verdict == NOT_MEASURED
-    assert "Described only" in claim.answer
+    assert "Only a description" in claim.answer
     assert "ours at η = 0.1 and 0.4" in claim.answer
     study = {"study": "chosen"}
     facts = Facts(
@@ -733,7 +732,7 @@ def test_a_reproduction_is_not_touched_where_there_is_no_report(tmp_path: Path) 
     earlier = tmp_path / "reproductions" / "tiny" / "README.md"
     earlier.parent.mkdir(parents=True)
     earlier.write_text("of last year")
-    with pytest.raises(SystemExit, match="must hold a whole report"):
+    with pytest.raises(SystemExit, match="must contain a whole report"):
         keeper().main(tmp_path / "sweep", tmp_path / "reproductions")
     assert earlier.read_text() == "of last year"
 

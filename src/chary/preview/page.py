@@ -1,25 +1,20 @@
-"""A preview as one HTML page that needs nothing else: no script, and pictures inside."""
+"""A preview as one HTML page that needs no other file: it has no script, and pictures inside."""
 
 from __future__ import annotations
 
 import base64
-import html
-from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
-import chary
 from chary.charts import Chart, Panel, Series, draw_files
 from chary.charts.palette import PALETTE
 from chary.errors import InvalidSetting
-from chary.preview.result import Outcome, Preview, percent
+from chary.pages import Table, render, require_jinja
+from chary.preview.result import Preview, percent
 
 __all__ = ["PAGE_LIMIT", "charts_of", "page_bytes"]
 
 # Bytes of the whole page.
 PAGE_LIMIT = 2_000_000
-# The page asks for nothing, and runs nothing.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 COLOURS = {
     "strict": PALETTE["blue"],
     "capped": PALETTE["orange"],
@@ -27,91 +22,54 @@ COLOURS = {
     "unlimited": PALETTE["vermillion"],
     "closed": PALETTE["grey"],
 }
-# Steps of an episode that an axis has room to name.
+# The number of steps that an axis has room to name.
 MOST_TICKS = 25
-# Rules that allow the same show through each other.
+# Lines of rules with equal results show through each other.
 RULE_DASHES = {"strict": "solid", "capped": "dash", "paper": "dashdot", "unlimited": "dot", "closed": "dot"}
 KNOWN = {
     "best": ("known to be best", PALETTE["green"]),
     "chosen": ("preferred by data", PALETTE["blue"]),
-    "tied": ("data cannot tell", PALETTE["vermillion"]),
+    "tied": ("undecided by data", PALETTE["vermillion"]),
     "only": ("no choice", PALETTE["grey"]),
 }
-STYLE = """
-figure img { display: block; width: 100%; height: auto; }
-figure img.single { max-width: 800px; margin: 0 auto; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 18px 0
-4px; } .tile { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 14px
-18px; } .tile b { display: block; font-size: 1.7rem; line-height: 1.2; letter-spacing: -0.01em; }
-.tile span { color: var(--soft); font-size: 0.88rem; }
-.words { font-size: 1.05rem; }
-.words p { margin: 8px 0; max-width: 96ch; }
-.verdict.certified { color: var(--good); background: var(--good-ground); }
-.verdict.uncertified { color: var(--bad); background: var(--bad-ground); }
-td.wide { min-width: 22em; }
-"""
-
-SECTIONS = (
-    ("summary", "In plain words"),
-    ("budgets", "What each budget buys"),
-    ("rules", "What each rule leans on"),
-    ("baseline", "How well the baseline is known"),
-    ("charges", "What exploring is charged"),
-    ("data", "Data that would help"),
-    ("basis", "What this rests on"),
-)
+SECTIONS = {
+    "summary": "In plain words",
+    "budgets": "What each budget buys",
+    "rules": "What each rule depends on",
+    "baseline": "How well the baseline is known",
+    "charges": "Charges for exploring",
+    "data": "Data that would help",
+    "basis": "What this is based on",
+}
 
 
 def page_bytes(preview: Preview, source: str) -> bytes:
-    """Return the page of a preview; `source` is what the log is called.
+    """Return the page of a preview; `source` is the name of the log.
 
     Raises:
-        InvalidSetting: if matplotlib is not installed, or there are so many budgets that the page is too
-            large.
+        InvalidSetting: if matplotlib or Jinja2 is not installed, or the page is too large because there are
+            so many budgets.
     """
-    pictures = {chart.key: _figure(chart) for chart in charts_of(preview)}
-    parts = {
-        "summary": _summary(preview),
-        "budgets": pictures.get("budget", "") + _budgets(preview) + _thresholds(preview),
-        "rules": _rules(preview),
-        "baseline": pictures.get("baseline", "") + _baseline(preview),
-        "charges": pictures.get("charges", "") + _charges(preview),
-        "data": _data(preview),
-        "basis": _basis(preview),
-    }
-    body = "\n".join(
-        f'<section id="{key}">\n<h2>{name}</h2>\n{parts[key]}\n</section>' for key, name in SECTIONS
+    require_jinja()
+    pictures = [(chart, base64.b64encode(draw_files(chart)["png"]).decode()) for chart in charts_of(preview)]
+    content = render(
+        "preview.html",
+        ("preview",),
+        {
+            "title": f"What a budget would buy: {source}",
+            "sections": SECTIONS,
+            "source": source,
+            "preview": preview,
+            "figures": pictures,
+            "tiles": _tiles(preview),
+            "budgets": _budgets(preview),
+            "thresholds": _thresholds(preview),
+            "worth_something": percent(preview.baseline.worth_something),
+            "charges": _charges(preview),
+            "helpful": _helpful(preview),
+            "basis": _basis(preview),
+        },
     )
-    links = "".join(f'<a href="#{key}">{name}</a>' for key, name in SECTIONS)
-    style = resources.files("chary.report").joinpath("page.css").read_text(encoding="utf-8") + STYLE
-    page = f"""<!DOCTYPE html>
-<html lang="en-GB">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="generator" content="chary {_safe(chary.__version__)}">
-<title>What a budget would buy: {_safe(source)}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<h1>What an exploration budget would buy</h1>
-<p class="lead">From the log “{_safe(source)}” alone, before anything goes live.
-Made by chary {_safe(chary.__version__)}.</p>
-<nav aria-label="Sections">{links}</nav>
-</header>
-<main>
-{body}
-</main>
-<footer>Amounts are in the log's own reward units. The logged states were replayed through the shield; nothing
-was simulated. This page loads nothing from anywhere.</footer>
-</body>
-</html>
-"""
-    content = page.encode()
     if len(content) > PAGE_LIMIT:
         raise InvalidSetting(
             f"a preview's page must stay below {PAGE_LIMIT:,} bytes, got {len(content):,}. Preview fewer "
@@ -144,7 +102,7 @@ def _budget_chart(preview: Preview) -> Chart:
             series.append(Series(x=at, y=tuple(100 * getattr(o, field) for o in mine), kind="points", **look))
         return Panel(
             title=title,
-            x_label="budget eta of an episode",
+            x_label="budget eta per episode",
             y_label="% of the logged steps",
             series=tuple(series),
             x_log=zero is not None,
@@ -154,10 +112,10 @@ def _budget_chart(preview: Preview) -> Chart:
 
     return Chart(
         key="budget",
-        title="How often the explorer would be let",
-        caption="Dots are the budgets asked for. Left: steps at which it may act and differs from the "
-        "baseline. Right: all steps at which it may act, those included where it agrees with the baseline, "
-        "which are free.",
+        title="Share of steps at which exploring is allowed",
+        caption="Dots are the given budgets. Left: steps at which the explorer may act and differs from the "
+        "baseline. Right: all steps at which it may act, including those at which it agrees with the "
+        "baseline, which are free.",
         panels=(panel("Differs from the baseline", "deviating"), panel("May act at all", "explored")),
     )
 
@@ -181,15 +139,15 @@ def _baseline_chart(preview: Preview) -> Chart:
         x_label="step t of the episode",
         y_label="% of the logged steps there",
         series=series,
-        # Steps are whole: each has its own tick while there is room. Every stage of a log has one, from 0 on.
+        # Each step has its own tick while there is room. Every stage of a log has one, from 0 on.
         categories=steps if len(steps) <= MOST_TICKS else (),
     )
     return Chart(
         key="baseline",
-        title="What is known of the baseline's action, step by step",
-        caption="Known to be best: its lower bound lies above the upper bound of every other allowed "
-        "action. Preferred by data: its lower bound is the highest, but others may still be better. Data "
-        "cannot tell: another action has the same lower bound.",
+        title="Knowledge of the baseline's action, step by step",
+        caption="Known to be best: its lower bound is above the upper bound of every other allowed action. "
+        "Preferred by data: its lower bound is the highest, but others may still be better. Undecided by "
+        "data: another action has the same lower bound.",
         panels=(panel,),
     )
 
@@ -211,50 +169,28 @@ def _charge_chart(preview: Preview) -> Chart:
     panel = Panel(title="", x_label="charge of the step", y_label="% of the proposals", series=tuple(series))
     return Chart(
         key="charges",
-        title="What the explorer's proposals would be charged",
-        caption="The share of the proposals that differ from the baseline, and are charged at most this "
-        "much. A charge is the most the step may cost in expectation, as far as the data can tell.",
+        title="Charges for the explorer's proposals",
+        caption="The share of the proposals that differ from the baseline and are charged at most this much. "
+        "A charge is the largest expected cost of the step that the data do not rule out.",
         panels=(panel,),
     )
 
 
-def _figure(chart: Chart) -> str:
-    single = ' class="single"' if len(chart.panels) == 1 else ""
-    picture = base64.b64encode(draw_files(chart)["png"]).decode()
-    return (
-        f'<figure id="figure-{chart.key}"><img{single} alt="{_safe(chart.title)}" '
-        f'src="data:image/png;base64,{picture}"><figcaption>{_safe(chart.caption)}</figcaption></figure>'
-    )
-
-
-def _summary(preview: Preview) -> str:
-    first = _first_rule(preview)
-    largest = first[-1]
-    tiles = [
+def _tiles(preview: Preview) -> list[tuple[str, str]]:
+    """Return the most important numbers, each with its explanation."""
+    largest = [each for each in preview.outcomes if each.rule == preview.rules[0].rule][-1]
+    return [
         (f"{preview.basis.steps:,}", f"logged decisions in {preview.basis.episodes:,} episodes"),
         (percent(preview.baseline.best), "of them with a baseline action known to be best"),
         (percent(preview.charges.differing), "where the explorer would try something else"),
         (
             percent(largest.deviating),
-            f"where a budget of {largest.eta:g} lets it, by rule {largest.rule}",
+            f"where a budget of {largest.eta:g} allows it, by rule {largest.rule}",
         ),
     ]
-    cards = "".join(
-        f'<div class="tile"><b>{_safe(b)}</b><span>{_safe(text)}</span></div>' for b, text in tiles
-    )
-    words = "".join(f"<p>{_safe(sentence)}</p>" for sentence in preview.sentences())
-    notes = "".join(f"<li>{_safe(note)}</li>" for note in preview.notes)
-    return (
-        f'<div class="tiles">{cards}</div><div class="card words">{words}</div>'
-        f'<div class="card warning"><b>Before you rely on this</b><ul>{notes}</ul></div>'
-    )
 
 
-def _first_rule(preview: Preview) -> list[Outcome]:
-    return [each for each in preview.outcomes if each.rule == preview.rules[0].rule]
-
-
-def _budgets(preview: Preview) -> str:
+def _budgets(preview: Preview) -> Table:
     rows = [
         (
             f"{each.eta:g}",
@@ -276,15 +212,15 @@ def _budgets(preview: Preview) -> str:
         "steps that differ",
         "episodes with one",
         "steps it may act at",
-        "booked a step",
-        "booked an episode",
+        "booked per step",
+        "booked per episode",
         "episodes booked beyond eta",
     )
-    return _table(heads, rows)
+    return Table(heads, rows)
 
 
-def _thresholds(preview: Preview) -> str:
-    def said(eta: float | None) -> str:
+def _thresholds(preview: Preview) -> Table:
+    def text(eta: float | None) -> str:
         return "none tried" if eta is None else "any" if eta == 0 else f"{eta:.4g}"
 
     kinds = (("differing proposals", "eta_deviating"), ("all steps", "eta_explored"))
@@ -293,62 +229,28 @@ def _thresholds(preview: Preview) -> str:
     rows = [
         (
             basis.rule,
-            *(said(getattr(found[basis.rule, share], field)) for _, field in kinds for share in shares),
+            *(text(getattr(found[basis.rule, share], field)) for _, field in kinds for share in shares),
         )
         for basis in preview.rules
     ]
     heads = ("rule", *(f"{percent(share)} of {name}" for name, _ in kinds for share in shares))
-    return (
-        "<h3>The smallest budget that buys a share</h3>"
-        + _table(heads, rows)
-        + '<p class="note">Found on a grid and then to within 1 %. “Any”: a budget as small as you like '
-        "will do, since the rule counts on its assumption, or since the step is free.</p>"
-    )
+    return Table(heads, rows)
 
 
-def _rules(preview: Preview) -> str:
-    rows = "".join(
-        f'<tr><td class="name">{_safe(each.rule)}</td>'
-        f'<td><span class="verdict {_safe(each.standing)}">{_safe(each.standing)}</span></td>'
-        f'<td class="wide">{_safe(each.leans_on[0].upper() + each.leans_on[1:])}.</td></tr>'
-        for each in preview.rules
-    )
-    return (
-        '<div class="scroll"><table><thead><tr><th>rule</th><th>standing</th><th>its promise leans on</th>'
-        f'</tr></thead><tbody>{rows}</tbody></table></div><p class="note">The promise: with '
-        f"probability at least {1 - preview.basis.delta:g}, no episode loses more than eta in expectation by "
-        "leaving its baseline. Certified: it follows from a theorem. Conditional: it needs the assumption, "
-        "too, which a log cannot confirm. Calibrated: bounds were scaled down, nothing is proved. "
-        "Uncertified: nothing is promised.</p>"
-    )
-
-
-def _baseline(preview: Preview) -> str:
-    known = preview.baseline
-    return (
-        f"<p>In {known.states_best:,} of the {known.states:,} states met, the baseline's action is known to "
-        f"be best at every step at which they were met. At {percent(known.worth_something)} of the steps its "
-        "lower bound promises more than what is certain anyway, the lowest reward at every step left.</p>"
-    )
-
-
-def _charges(preview: Preview) -> str:
+def _charges(preview: Preview) -> Table | None:
     charges = preview.charges
     if not charges.overall:
-        return "<p>The explorer never differs from the baseline at these states: nothing is charged.</p>"
+        return None
     wanted = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
     places = [charges.levels.index(level) for level in wanted]
     rows = [("all steps", *(f"{charges.overall[i]:.4g}" for i in places))]
     if charges.at_start:
         rows.append(("first step", *(f"{charges.at_start[i]:.4g}" for i in places)))
     heads = ("charge of", "least", "10 %", "25 %", "median", "75 %", "90 %", "most")
-    return _table(heads, rows) + (
-        f"<p>The mean over all logged steps is {charges.mean:.4g}, those included at which the explorer "
-        "agrees with the baseline.</p>"
-    )
+    return Table(heads, rows)
 
 
-def _data(preview: Preview) -> str:
+def _helpful(preview: Preview) -> Table:
     roles = {"explorer": "the explorer's", "baseline": "the baseline's", "both": "both, by step"}
     sources = {"its own": "as seen there", "other actions": "like other actions there"}
     rows = [
@@ -365,15 +267,12 @@ def _data(preview: Preview) -> str:
         for each in preview.helpful
     ]
     heads = ("state", "action", "whose", "seen", "supposed", "outcomes", "mean charge", "lower by")
-    table = (
-        _table(heads, rows) if rows else "<p>No single pair's data would lower the charges noticeably.</p>"
-    )
-    return f'{table}<p class="note">{_safe(preview.helpful_note)}</p>'
+    return Table(heads, rows)
 
 
-def _basis(preview: Preview) -> str:
+def _basis(preview: Preview) -> dict[str, str]:
     basis = preview.basis
-    facts = {
+    return {
         "log": f"{basis.episodes:,} episodes, {basis.steps:,} steps",
         "learnt from": f"{basis.learnt_episodes:,} episodes, {basis.learnt_steps:,} steps",
         "replayed": f"{basis.replayed_episodes:,} episodes, {basis.replayed_steps:,} steps",
@@ -392,22 +291,3 @@ def _basis(preview: Preview) -> str:
             "given": "the policy that was given",
         }[basis.prior],
     }
-    listed = "".join(f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>" for name, value in facts.items())
-    return f'<div class="card"><dl>{listed}</dl></div>'
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_safe(heading)}</th>" for heading in heads)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{"name" if i == 0 else "number"}">{_safe(cell)}</td>' for i, cell in enumerate(row)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _safe(text: str) -> str:
-    return html.escape(str(text), quote=True)

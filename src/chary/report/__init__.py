@@ -1,43 +1,34 @@
-"""The report of a sweep: one page, its figures and small tables, made from the results alone."""
+"""The report of a sweep: one page, its figures and small tables, made from the stored results alone."""
 
 from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from chary.errors import InvalidSetting
 from chary.storage.files import DRAFT, as_json, write_file
 
 if TYPE_CHECKING:
-    from chary.assumptions import AssumptionReport
-    from chary.charts import Chart
-    from chary.mdp import FiniteMDP
-    from chary.report.measured import Measured
-    from chary.report.page import Sections
-    from chary.report.tabular.claims import Claim
-    from chary.sweeps.spec import Experiment
+    from chary.report.page import Parts
 
 __all__ = ["REPORT_FOLDER", "write_report"]
 
 REPORT_FOLDER = "report"
 
-# The file that says which files of a folder a report has written. A folder is rebuilt if it holds no others.
+# The list of the files that a report has written. A folder with other files is not touched.
 MARK = "report-files.json"
 MADE_BY = "chary report"
-
-# Where checking the assumptions at one budget takes longer, one budget must do.
-ASSUMPTION_SECONDS = 10.0
 
 
 def write_report(where: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a sweep and return its page, index.html.
 
-    Beside the page lie its figures as PNG and PDF, small tables as CSV, the claims as JSON and the experiment
-    as TOML; the whole tables go to the sweep's folder `tables`, as Parquet. A report that is there already is
+    The folder also contains the figures as PNG and PDF, small tables as CSV, the claims as JSON and the
+    experiment as TOML; the whole tables go to the sweep's folder `tables`, as Parquet. An existing report is
     rebuilt: report-files.json lists its files, and no others are ever replaced or removed.
 
     Args:
@@ -45,42 +36,41 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         out: The report's folder; by default `report` in the sweep's.
 
     Raises:
-        InvalidSetting: if there is no sweep, none of its runs is finished, `out` holds files that no report
-            wrote, the disk refuses, or a library is not installed.
-        InvalidData: if a run is not what it was when it was written.
+        InvalidSetting: if there is no sweep, none of its runs is finished, `out` contains other files
+            than those of a report, a file cannot be written, or a library is not installed.
+        InvalidData: if stored runs were changed.
     """
     from chary.charts import draw_files
     from chary.charts.palette import require_matplotlib
+    from chary.pages import require_jinja
     from chary.report.measured import Measured
     from chary.report.page import Page, page_bytes, plotly_script
-    from chary.report.tabular.tables import claim_rows, csv_bytes
+    from chary.report.tables import claim_rows, csv_bytes
     from chary.results import load_tables, require_polars, write_tables
     from chary.sweeps.folder import SweepFolder
 
     require_polars()
     require_matplotlib()
+    require_jinja()
     script = plotly_script()
     folder = SweepFolder(Path(where))
     experiment, states = folder.experiment(), folder.states()
     if not any(state.state in ("done", "damaged") for state in states):
         raise InvalidSetting(
-            f"'DIR' must hold a finished run, got {str(where)!r} with none of {len(states)}. "
+            f"'DIR' must contain a finished run, got {str(where)!r} with 0 of {len(states)} finished. "
             "Start the sweep again to play them."
         )
     target = Path(where) / REPORT_FOLDER if out is None else Path(out)
     earlier = _check_target(target)
     tables = load_tables(where)
     measured = Measured(tables)
-    parts = {"tabular": _tabular_parts, "hiv": _deep_parts}[experiment.family.name](experiment, measured)
+    parts: Parts = import_module(experiment.family.report).parts_of(experiment, measured)
     page = Page(
         experiment=experiment,
         command=str(folder.description().get("command", "")),
-        states=tuple(states),
+        states=states,
         measured=measured,
-        claims=tuple(parts.claims),
-        charts=tuple(parts.charts),
-        differences=tuple(parts.tables["differences"]),
-        assumptions=tuple(parts.assumptions),
+        parts=parts,
     )
     files: dict[str, bytes] = {}
     for chart in parts.charts:
@@ -90,138 +80,64 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         files[f"tables/{name}.csv"] = csv_bytes(rows)
     files |= {
         "experiment.toml": experiment.to_toml().encode(),
-        "claims.json": (
-            json.dumps(json.loads(_claims_json(parts)), indent=1, ensure_ascii=False) + "\n"
-        ).encode(),
-        # The page last: where it is, the rest is too.
-        "index.html": page_bytes(page, script, parts.sections),
+        "claims.json": _claims_json(parts),
+        # The page is last: if it exists, the rest does too.
+        "index.html": page_bytes(page, script),
     }
     write_tables(where, tables)
     _rebuild(target, files, earlier)
     return target / "index.html"
 
 
-class _Parts(NamedTuple):
-    """What the reports of two families of problems do not share; `tables` are rows by the file's name.
-
-    `reading` says what matches the paper, what does not and why, where a report does.
-    """
-
-    claims: list[Claim]
-    charts: list[Chart]
-    tables: dict[str, list[dict[str, Any]]]
-    sections: Sections
-    assumptions: Sequence[AssumptionReport] = ()
-    reading: Sequence[str] = ()
-
-
-def _tabular_parts(experiment: Experiment, measured: Measured) -> _Parts:
-    from chary.report.page import SECTIONS
-    from chary.report.tabular.charts import charts_of
-    from chary.report.tabular.claims import Facts, answer_claims
-    from chary.report.tabular.tables import difference_rows, summary_rows
-    from chary.sweeps.tabular import Conditions, problem_and_agent
-
-    assert isinstance(experiment.conditions, Conditions)
-    mdp = problem_and_agent(experiment.plan()[0].spec)[0]
-    assumptions = _assumptions(mdp, experiment)
-    facts = Facts(
-        horizon=mdp.horizon,
-        states=mdp.n_states,
-        actions=mdp.setting.n_actions,
-        delta=experiment.conditions.delta,
-        span=mdp.scale.span,
-        diameter=assumptions[0].diameter.status,
-        diameter_says=assumptions[0].diameter.describe(),
-        questions={study.name: study.question for study in experiment.studies},
-    )
-    tables = {"summary": summary_rows(measured), "differences": difference_rows(measured)}
-    claims, charts = answer_claims(measured, facts), charts_of(experiment, measured)
-    return _Parts(claims, charts, tables, SECTIONS, assumptions)
-
-
-def _deep_parts(experiment: Experiment, measured: Measured) -> _Parts:
-    from chary.report.hiv.charts import deep_charts
-    from chary.report.hiv.claims import hiv_claims
-    from chary.report.hiv.page import DEEP_SECTIONS, reading
-    from chary.report.hiv.tables import difference_rows, summary_rows, table_1_rows
-    from chary.sweeps.hiv import HIVConditions
-
-    assert isinstance(experiment.conditions, HIVConditions)
-    claims = hiv_claims(measured)
-    tables = {
-        "summary": summary_rows(measured),
-        "differences": difference_rows(measured),
-        "table-1": table_1_rows(measured),
-    }
-    return _Parts(
-        claims,
-        deep_charts(experiment, measured),
-        tables,
-        DEEP_SECTIONS,
-        reading=reading(experiment.conditions, measured, claims),
-    )
-
-
-def _claims_json(parts: _Parts) -> str:
-    told = {"claims": [claim.to_json() for claim in parts.claims]}
-    return as_json({**told, "reading": list(parts.reading)} if parts.reading else told)
-
-
-def _assumptions(mdp: FiniteMDP, experiment: Experiment) -> list[AssumptionReport]:
-    """Return the check of both assumptions at every budget, or at the largest where one takes long."""
-    from chary.assumptions import check_assumptions
-
-    reports: list[AssumptionReport] = []
-    for eta in sorted(experiment.conditions.etas, reverse=True):
-        began = time.perf_counter()
-        reports.append(check_assumptions(mdp, eta))
-        if time.perf_counter() - began > ASSUMPTION_SECONDS:
-            break
-    return reports[::-1]
+def _claims_json(parts: Parts) -> bytes:
+    content: dict[str, Any] = {"claims": [claim.to_json() for claim in parts.claims]}
+    if parts.reading:
+        content["reading"] = list(parts.reading)
+    # Through as_json, which writes numbers that are not finite as null.
+    return (json.dumps(json.loads(as_json(content)), indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _check_target(target: Path) -> tuple[str, ...]:
-    """Return the files of an earlier report in this folder, or refuse one that holds anything else."""
+    """Return the files of an earlier report in this folder; a folder with other files is refused."""
     if not target.exists():
         return ()
     listed = _listed(target)
     strange = sorted(
         name
         for path in ([target] if not target.is_dir() else target.rglob("*"))
-        # What is empty holds nothing of anybody's, and drafts are what a killed report left.
+        # Empty folders do not count, nor do the drafts of a killed report.
         if (path.is_symlink() or not path.is_dir()) and not path.name.startswith(DRAFT)
         if (name := path.relative_to(target).as_posix()) not in listed
     )
     if strange:
         raise InvalidSetting(
-            f"'out' must be a report or a new folder, got {str(target)!r}, which holds other files, such as "
-            f"{strange[0]!r}. Choose another folder, or move them away."
+            f"'out' must be a report or a new folder, got {str(target)!r}, which contains other files, such "
+            f"as {strange[0]!r}. Choose another folder, or move them away."
         )
     return listed
 
 
 def _listed(target: Path) -> tuple[str, ...]:
-    """Return the files that the mark of an earlier report lists, the mark included; none without a mark."""
+    """Return the files listed by the mark of an earlier report, the mark included; none without a mark."""
     try:
-        told = json.loads((target / MARK).read_text(encoding="utf-8"))
-        names = [str(name) for name in told["files"]] if told["made_by"] == MADE_BY else []
+        mark = json.loads((target / MARK).read_text(encoding="utf-8"))
+        names = [str(name) for name in mark["files"]] if mark["made_by"] == MADE_BY else []
     except (OSError, ValueError, TypeError, KeyError):
         return ()
-    # A name that leaves the folder is none that a report has written.
+    # A name that leaves the folder was not written by a report.
     return (MARK, *(name for name in names if re.fullmatch(r"(?:(?:figures|tables)/)?[\w-][\w.-]*", name)))
 
 
 def _mark(names: Iterable[str]) -> bytes:
-    told = {"made_by": MADE_BY, "files": sorted(set(names) - {MARK})}
-    return (json.dumps(told, indent=1) + "\n").encode()
+    mark = {"made_by": MADE_BY, "files": sorted(set(names) - {MARK})}
+    return (json.dumps(mark, indent=1) + "\n").encode()
 
 
 def _rebuild(target: Path, files: dict[str, bytes], earlier: tuple[str, ...]) -> None:
     """Write the files of a report, and remove those of an earlier one that it lacks.
 
-    The mark comes first and lists what is there and what will be: whenever writing is interrupted, every file
-    of ours is listed, and nothing else is ever removed.
+    The mark is written first and lists all old and new files: if writing is interrupted, every file of ours
+    is listed, and nothing else is ever removed.
     """
     try:
         for name in ("figures", "tables"):

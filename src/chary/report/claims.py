@@ -1,20 +1,23 @@
-"""What an answer to a claim consists of, and the words that all of them share."""
+"""Claims and their answers: findings, verdicts, and the wording that all of them share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chary.report.measured import Measured, Place
-from chary.results import Estimate, ViolationRate
+from chary.statistics import Estimate, ViolationRate
 
 __all__ = [
+    "ALMOST_NEVER",
     "CHOSEN",
     "CUCBVI",
     "FEWEST_SEEDS",
+    "HARDLY",
     "NAIVE",
+    "NOBODY",
     "NOTHING",
     "NOT_COMPARABLE",
     "NOT_MEASURED",
@@ -26,20 +29,18 @@ __all__ = [
     "VERDICTS",
     "Answer",
     "Claim",
-    "Facts",
     "Finding",
     "all_of",
-    "alone",
     "at",
+    "contains",
     "count_verdicts",
+    "kept",
     "listed",
-    "pairs",
-    "per_thousand",
-    "same_for_paper",
-    "same_results",
     "say",
     "say_number",
+    "say_percent",
     "say_rate",
+    "say_value",
 ]
 
 REPRODUCED = "reproduced"
@@ -48,12 +49,16 @@ NOT_COMPARABLE = "not comparable"
 NOT_MEASURED = "not measured in this sweep"
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, NOT_COMPARABLE, NOT_MEASURED)
 
-# With fewer seeds no verdict is given, whatever the interval says: it rests on next to nothing.
+# With fewer seeds there is no verdict, whatever the interval: the data are too few.
 FEWEST_SEEDS = 5
 TOO_FEW = "too few seeds to decide"
-HOLDS_THRESHOLD = "undecided: the interval holds the threshold"
+UNDECIDED = "undecided: the interval contains the threshold"
+# "Almost every episode": at most one violation in a hundred.
+ALMOST_NEVER = 0.01
+NOBODY = "no algorithm broke it: nothing to compare"
+HARDLY = "An algorithm that hardly explores keeps any budget: see the steps."
 
-# What rounding leaves of nothing.
+# Smaller numbers are rounding errors.
 NOTHING = 1e-9
 
 PAPER, UCBVI, CUCBVI, NAIVE = "paper", "unconstrained", "conservative", "naive"
@@ -62,7 +67,7 @@ OURS = ("ours", CHOSEN)
 
 
 class Finding(NamedTuple):
-    """What was found at one budget: whether it fits the claim, None where one cannot tell, and in words."""
+    """A finding at one budget: whether it fits the claim (None if undecided), and its text."""
 
     fits: bool | None
     words: str
@@ -70,9 +75,9 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A claim, where it is made, the rule for the verdict, the verdict, and what was found.
+    """A claim, its source, the rule for the verdict, the verdict and the findings.
 
-    `numbers` has one row a finding.
+    `numbers` has one row per finding.
     """
 
     key: str
@@ -86,7 +91,7 @@ class Claim:
 
     @property
     def answer(self) -> str:
-        """What was found out, in one text."""
+        """All findings and the note, in one text."""
         words = "; ".join(finding.words for finding in self.findings)
         # Greek letters stay as they are: a capital eta is another letter.
         start = words[:1].upper() if words[:1].isascii() else words[:1]
@@ -94,68 +99,65 @@ class Claim:
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim as plain values."""
+        names = ("key", "source", "statement", "rule", "verdict", "answer")
         return {
-            "key": self.key,
-            "source": self.source,
-            "statement": self.statement,
-            "rule": self.rule,
-            "verdict": self.verdict,
-            "answer": self.answer,
+            **{name: getattr(self, name) for name in names},
             "findings": [finding._asdict() for finding in self.findings],
             "numbers": [dict(row) for row in self.numbers],
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What claims need to know of the problem and the experiment.
-
-    Args:
-        horizon: H.
-        states: S, all of them.
-        actions: A, the largest number of actions.
-        delta: The probability with which the event of the lemmas may fail.
-        span: The user's reward units in one scaled unit, in which the paper has eta.
-        diameter: What `check_assumptions` answers on Assumption 2.2.
-        diameter_says: The same in a sentence.
-        questions: What each study asks, by its name; that of chosen settings says on which seeds.
-    """
-
-    horizon: int
-    states: int
-    actions: int
-    delta: float
-    span: float
-    diameter: str
-    diameter_says: str
-    questions: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class Answer:
-    """What is found out about a claim, budget by budget."""
+    """The findings about a claim, budget by budget."""
 
     findings: list[Finding] = field(default_factory=list)
     numbers: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(
-        self, fits: bool | None, words: str, *, seeds: int, why: str = HOLDS_THRESHOLD, **numbers: Any
-    ) -> None:
-        """Note a finding and of how many seeds it is; `why` says why one cannot tell, where one cannot."""
+    def add(self, fits: bool | None, words: str, *, seeds: int, why: str = UNDECIDED, **numbers: Any) -> None:
+        """Add a finding.
+
+        Args:
+            fits: Whether it fits the claim; None if undecided.
+            words: The finding in words.
+            seeds: The number of seeds behind it.
+            why: The reason if it is undecided.
+            numbers: The same in numbers; the ends of an Estimate are stored as `low` and `high`.
+        """
         few = seeds < FEWEST_SEEDS
         reason = TOO_FEW if few else why if fits is None else ""
-        told = f"{words}, {seeds} seed{'' if seeds == 1 else 's'}{f' ({reason})' if reason else ''}"
-        self.findings.append(Finding(None if few or fits is None else bool(fits), told))
-        self.numbers.append({**numbers, "seeds": seeds})
+        text = f"{words}, {seeds} seed{'' if seeds == 1 else 's'}{f' ({reason})' if reason else ''}"
+        self.findings.append(Finding(None if few or fits is None else bool(fits), text))
+        row: dict[str, Any] = {}
+        for name, value in numbers.items():
+            one = isinstance(value, Estimate)
+            row |= {name: value.value, "low": value.low, "high": value.high} if one else {name: value}
+        self.numbers.append({**row, "seeds": seeds})
+
+    def add_fewer(self, measured: Measured, ours: Place, theirs: Place, **rates: float) -> None:
+        """Add our rate of violations, which should be smaller than theirs; `rates` go to `numbers`."""
+        difference = measured.difference(theirs, ours, "violation_rate")
+        if difference is None:
+            return
+        mine, other = measured.rate(ours), measured.rate(theirs)
+        nobody = not (mine.violations or other.violations)
+        self.add(
+            None if nobody else difference.above(0.0),
+            f"{at(ours.budget)}: {say_rate(other)} violations per 1,000 episodes against {say_rate(mine)}, "
+            f"difference over seeds {say(difference.times(1000))}",
+            seeds=len(measured.common(ours, theirs)),
+            why=NOBODY if nobody else contains(0),
+            budget=ours.budget,
+            **rates,
+            difference=difference,
+        )
 
     def verdict(self) -> str:
-        """Return `reproduced` if it is so at every budget; None is where one cannot tell."""
+        """Return `reproduced` if every finding fits."""
         if not self.findings:
             return NOT_MEASURED
-        fits = [finding.fits for finding in self.findings]
-        if False in fits:
-            return NOT_REPRODUCED
-        return NOT_COMPARABLE if None in fits else REPRODUCED
+        fits = all_of(*(finding.fits for finding in self.findings))
+        return {True: REPRODUCED, False: NOT_REPRODUCED, None: NOT_COMPARABLE}[fits]
 
     def claim(
         self,
@@ -164,7 +166,7 @@ class Answer:
         statement: str,
         rule: str,
         *,
-        unmeasured: str,
+        needs: str,
         notes: Sequence[str] = (),
         always: str = "",
     ) -> Claim:
@@ -173,13 +175,13 @@ class Answer:
         Args:
             key: Its name.
             source: Where it is made.
-            statement: What it says.
-            rule: How the verdict is found.
-            unmeasured: What is missing where nothing was found.
-            notes: What else is said of the findings.
-            always: What is said even without any.
+            statement: The claim.
+            rule: The rule for the verdict.
+            needs: What the sweep lacks if there is no finding.
+            notes: Remarks on the findings.
+            always: A remark that does not depend on findings.
         """
-        beside = list(notes) if self.findings else [f"{unmeasured[0].upper()}{unmeasured[1:]}."]
+        remarks = list(notes) if self.findings else [f"Needs {needs}."]
         return Claim(
             key=key,
             source=source,
@@ -187,15 +189,25 @@ class Answer:
             rule=rule,
             verdict=self.verdict(),
             findings=tuple(self.findings),
-            note=" ".join(note for note in (*beside, always) if note),
+            note=" ".join(note for note in (*remarks, always) if note),
             numbers=tuple(self.numbers),
         )
 
 
 def count_verdicts(claims: Sequence[Claim]) -> dict[str, int]:
-    """Return how many claims got each verdict, in the order of `VERDICTS`, those without any left out."""
+    """Return the number of claims per verdict, in the order of `VERDICTS`, without zeros."""
     counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
     return {verdict: count for verdict, count in counts.items() if count}
+
+
+def kept(measured: Measured, place: Place, limit: float) -> bool | None:
+    """Whether at most a share of the episodes break the budget; None if undecided.
+
+    If no seed has a violation, the interval over seeds has no width. Therefore the interval over episodes,
+    although too narrow, must not go beyond the limit either.
+    """
+    decided = measured.mean(place, "violation_rate").at_most(limit)
+    return None if decided and measured.rate(place).interval.high > limit else decided
 
 
 def say(estimate: Estimate, digits: int = 3) -> str:
@@ -209,46 +221,60 @@ def say(estimate: Estimate, digits: int = 3) -> str:
     """
     if not math.isfinite(estimate.value):
         return "unknown"
-    value = say_number(estimate.value, digits)
+    value, low = (say_number(each, digits) for each in (estimate.value, estimate.low))
     if not math.isfinite(estimate.low):
         return value
     if not math.isfinite(estimate.high):
-        return f"{value} ({say_number(estimate.low, digits)} or more)"
-    return f"{value} ({say_number(estimate.low, digits)} to {say_number(estimate.high, digits)})"
+        return f"{value} ({low} or more)"
+    return f"{value} ({low} to {say_number(estimate.high, digits)})"
+
+
+def say_value(value: float) -> str:
+    """Return a number without an interval.
+
+    Example:
+        >>> say_value(0.25), say_value(math.nan)
+        ('0.25', 'unknown')
+    """
+    return say(Estimate(value, math.nan, math.nan))
+
+
+def say_percent(share: Estimate) -> str:
+    """Return a share in percent with its interval.
+
+    Example:
+        >>> say_percent(Estimate(0.5, 0.25, 1.0))
+        '50 (25 to 100) %'
+    """
+    return f"{say(share.times(100))} %"
 
 
 def say_rate(rate: ViolationRate) -> str:
     """Return violations per 1,000 episodes with their interval over episodes.
 
     Example:
-        >>> from chary.results import violation_rate
+        >>> from chary.statistics import violation_rate
         >>> say_rate(violation_rate([1], [1000]))
         '1 (0.0253 to 5.56)'
     """
-    low, high = rate.interval
-    return say(Estimate(1000 * rate.rate, 1000 * low, 1000 * high))
+    return say(Estimate(rate.rate, *rate.interval).times(1000))
 
 
-def say_number(value: float, digits: int) -> str:
-    """Return a number to some digits, thousands whole.
+def say_number(value: float, digits: int = 3) -> str:
+    """Return a number to some digits; thousands have no decimals.
 
     Example:
-        >>> say_number(0.12345, 3), say_number(12345.6, 3), say_number(1e-12, 3), say_number(999.99, 3)
+        >>> say_number(0.12345), say_number(12345.6), say_number(1e-12), say_number(999.99)
         ('0.123', '12,346', '0', '1,000')
     """
     if abs(value) < NOTHING:
         return "0"
-    # 999.5 and on would be rounded to a thousand, and have an exponent then.
+    # From 999.5 on, rounding to three digits would give an exponent.
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
 
 
-def per_thousand(rate: Estimate) -> Estimate:
-    """Return a rate an episode as one per 1,000 episodes."""
-    return Estimate(*(1000 * each for each in rate))
-
-
 def at(budget: float) -> str:
-    """Return the budget in words."""
+    """Return a budget in words."""
     return f"η = {budget:g}"
 
 
@@ -263,8 +289,13 @@ def listed(budgets: Sequence[float]) -> str:
     return f"η = {', '.join(first)} and {last}" if first else f"η = {last}"
 
 
+def contains(threshold: object, interval: str = "the interval") -> str:
+    """Return the reason for an undecided finding: an interval contains the threshold."""
+    return f"undecided: {interval} contains {threshold}"
+
+
 def all_of(*parts: bool | None) -> bool | None:
-    """Return whether all parts are so: False if one is not, None if one cannot tell.
+    """Return whether all parts are True: False if one is False, None if one is undecided.
 
     Example:
         >>> all_of(True, True), all_of(True, None), all_of(None, False)
@@ -273,53 +304,3 @@ def all_of(*parts: bool | None) -> bool | None:
     if False in parts:
         return False
     return None if None in parts else True
-
-
-def pairs(
-    measured: Measured, role: str, others: Sequence[str], **where: str
-) -> Iterable[tuple[float, Place, Place]]:
-    """Yield, budget by budget, the places of the first algorithms that stand for a role and for another."""
-    ours, theirs = (measured.algorithms(**where, roles=roles) for roles in ((role,), others))
-    for budget in measured.budgets(**where):
-        if ours and theirs:
-            one, two = Place(ours[0], budget, **where), Place(theirs[0], budget, **where)
-            if measured.has(one) and measured.has(two):
-                yield budget, one, two
-
-
-def alone(measured: Measured, role: str) -> Iterable[tuple[float, Place]]:
-    """Yield, budget by budget, the place of the first algorithm that stands for a role."""
-    for budget in measured.budgets():
-        for algorithm in measured.algorithms(roles=(role,))[:1]:
-            if measured.has(Place(algorithm, budget)):
-                yield budget, Place(algorithm, budget)
-
-
-def same_results(measured: Measured, algorithm: str) -> str:
-    """Return at which budgets an algorithm did exactly the same, in a sentence, or nothing."""
-    groups = _same_groups(measured, algorithm)
-    if not groups:
-        return ""
-    return (
-        f"Results of “{algorithm}” are the same, number for number, at {', and at '.join(groups)}: which of "
-        "these budgets it had made no difference there."
-    )
-
-
-def same_for_paper(measured: Measured) -> str:
-    """Return the same of the paper's variant, shortly, for claims that are judged budget by budget."""
-    groups = [
-        group for label in measured.algorithms(roles=(PAPER,))[:1] for group in _same_groups(measured, label)
-    ]
-    return f"These are the same results at {', and at '.join(groups)}." if groups else ""
-
-
-def _same_groups(measured: Measured, algorithm: str) -> list[str]:
-    groups = []
-    for group in measured.same_budgets(algorithm):
-        first, *others = (Place(algorithm, budget) for budget in group)
-        counted = (measured.same_seeds(first, other) for other in others)
-        same, of = min(counted, key=lambda each: each[0] / each[1])
-        seeds = f"all {of} seeds" if same == of else f"at least {same} of {of} seeds"
-        groups.append(f"{listed(group)} in {seeds}")
-    return groups

@@ -1,17 +1,17 @@
-"""A sweep's tables, looked up by place: what claims, charts and the page ask them."""
+"""A sweep's tables, looked up by place, for claims, charts and the page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 import numpy as np
 
 from chary.arrays import Floats
-from chary.results import (
+from chary.results import Tables
+from chary.statistics import (
     Band,
     Estimate,
-    Tables,
     ViolationRate,
     bootstrap_band,
     bootstrap_mean,
@@ -25,11 +25,11 @@ from chary.sweeps.spec import MAIN
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Curves", "Measured", "Place"]
+__all__ = ["UNKNOWN", "Curves", "Measured", "Place"]
 
 T = TypeVar("T")
 
-# What may be negative; of everything else an interval that reaches below 0 is cut there.
+# Columns that may be negative; intervals of all others are cut at 0.
 SIGNED = (
     "signed_deficit_mean",
     "mean_return",
@@ -48,13 +48,12 @@ SIGNED = (
     "baseline_value",
 )
 
-
-# What is a share of a whole: no interval reaches beyond 1.
+# Columns that are shares; their intervals are cut at 1.
 SHARES = ("coverage", "booked_coverage", "held_out_coverage", "favourite_share")
 
 
 class Place(NamedTuple):
-    """Where a number of the report comes from: one algorithm, judged at one budget, under one condition."""
+    """The origin of a number in the report: one algorithm, judged at one budget, under one condition."""
 
     algorithm: str
     budget: float
@@ -63,7 +62,7 @@ class Place(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """One measure over time: `episodes` (points,), `values` (seeds, points), and whose rows they are."""
+    """One measure over time: `episodes` (points,), `values` (seeds, points), and the seeds of the rows."""
 
     episodes: Floats
     values: Floats
@@ -72,14 +71,14 @@ class Curves(NamedTuple):
 
 @final
 class Measured:
-    """The tables of `chary.results.load_tables`, by place; a place without finished runs is not there."""
+    """The tables of `chary.results.load_tables`, by place; a place without finished runs is missing."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self._runs = _by_place(tables.runs)
         self._curves = _by_place(tables.curves)
         self._found: dict[tuple[str, Place, Any], Any] = {}
-        # Of deep runs only some episodes were compared with the truth.
+        # Of runs with audits, only some episodes were compared with the truth.
         self.judged = "audited" if "audited" in tables.runs.columns else "episodes"
 
     @property
@@ -96,13 +95,13 @@ class Measured:
         return list(dict.fromkeys(place.variant for place in self._runs if place.study == study))
 
     def budgets(self, study: str = MAIN, variant: str = "") -> list[float]:
-        """Return the budgets that finished runs are judged at, ascending."""
+        """Return the budgets at which finished runs are judged, ascending."""
         return sorted(
             {place.budget for place in self._runs if (place.study, place.variant) == (study, variant)}
         )
 
     def algorithms(self, study: str = MAIN, variant: str = "", *, roles: Sequence[str] = ()) -> list[str]:
-        """Return the algorithms with finished runs, perhaps only those that stand for one of `roles`."""
+        """Return the algorithms with finished runs; if `roles` are given, only those with one of them."""
         return list(
             dict.fromkeys(
                 place.algorithm
@@ -112,16 +111,29 @@ class Measured:
             )
         )
 
+    def first(self, *roles: str, study: str = MAIN, variant: str = "") -> str | None:
+        """Return the first algorithm with one of some roles, or None."""
+        return next(iter(self.algorithms(study, variant, roles=roles)), None)
+
+    def together(
+        self, *labels: str | None, study: str = MAIN, variant: str = ""
+    ) -> Iterator[tuple[Place, ...]]:
+        """Yield, budget by budget, the places of some algorithms where all of them have finished runs."""
+        for budget in self.budgets(study, variant):
+            places = tuple(Place(label, budget, study, variant) for label in labels if label is not None)
+            if len(places) == len(labels) and all(map(self.has, places)):
+                yield places
+
     def has(self, place: Place) -> bool:
         """Whether any run of this place is finished."""
         return place in self._runs
 
     def role(self, place: Place) -> str:
-        """Return what the algorithm stands for."""
+        """Return the role of the algorithm in the paper's claims."""
         return str(self._runs[place]["role"][0])
 
     def text(self, place: Place, name: str) -> str:
-        """Return a word that all runs of the place share."""
+        """Return a text that all runs of the place share."""
         return str(self._runs[place][name][0])
 
     def seeds(self, place: Place) -> tuple[int, ...]:
@@ -133,7 +145,7 @@ class Measured:
         return tuple(self._runs[place]["run"].to_list())
 
     def column(self, place: Place, name: str) -> Floats:
-        """Return a column of `runs`, one entry a seed; NaN where it is missing."""
+        """Return a column of `runs`, one entry per seed; NaN where it is missing."""
         return np.array(
             [np.nan if value is None else value for value in self._runs[place][name]], dtype=float
         )
@@ -144,7 +156,7 @@ class Measured:
         return values[np.isfinite(values)]
 
     def curves(self, place: Place, name: str) -> Curves:
-        """Return a column of `curves`, one row a seed; NaN where it is missing."""
+        """Return a column of `curves`, one row per seed; NaN where it is missing."""
 
         def read() -> Curves:
             frame = self._curves[place]
@@ -158,8 +170,7 @@ class Measured:
     def band(self, place: Place, name: str) -> tuple[Floats, Band]:
         """Return the points, and the mean over seeds with its band.
 
-        Where a seed has no value at a point, as where it started no chain, the others make the mean, and
-        there is no band.
+        If some seed has no value at some point, the mean is over the others, and there is no band.
         """
 
         def read() -> tuple[Floats, Band]:
@@ -189,14 +200,14 @@ class Measured:
         return self._kept(("mean", place, name), read)
 
     def rate(self, place: Place) -> ViolationRate:
-        """Return how often the budget was broken."""
+        """Return the rate of violations of the budget."""
         return self._kept(
             ("rate", place, ""),
             lambda: violation_rate(self.column(place, "violations"), self.column(place, self.judged)),
         )
 
     def exponent(self, place: Place, *, start: float = 0.5, stop: float = 1.0) -> Estimate:
-        """Return the exponent of N in the cumulative regret; NaN where too few points were kept for a fit."""
+        """Return the exponent of N in the cumulative regret; NaN if there are too few points for a fit."""
 
         def fit() -> Estimate:
             episodes, values, _ = self.curves(place, "regret")
@@ -209,7 +220,7 @@ class Measured:
         return self._kept(("exponent", place, (start, stop)), fit)
 
     def exponent_difference(self, place: Place, other: Place) -> Estimate:
-        """Return the exponent of the first less that of the second over the seeds that both have."""
+        """Return the exponent of the first minus that of the second, over the seeds that both have."""
         common = self.common(place, other)
         episodes = self.curves(place, "regret").episodes
         if not common or not _fittable(episodes, 0.5, 1.0):
@@ -232,10 +243,10 @@ class Measured:
         return paired_difference(ours, theirs) if len(ours) else None
 
     def same_seeds(self, place: Place, other: Place) -> tuple[int, int]:
-        """Return at how many of the common seeds both places have the same numbers, and of how many.
+        """Return the number of common seeds at which both places have the same numbers, and that of all.
 
-        The same are regret at every point of the curves and all exploring steps. Runs that both places share,
-        as those of an algorithm without a budget do, are not meant, and count as none.
+        Compared are the regret at every point of the curves and the exploring steps. Places that share their
+        runs, like those of an algorithm without a budget, count as having no seed in common.
         """
         common = self.common(place, other)
         if not common or set(self.runs(place)) & set(self.runs(other)):
@@ -245,12 +256,12 @@ class Measured:
         return int(np.count_nonzero(alike & np.all(first == second, axis=1))), len(common)
 
     def same_results(self, place: Place, other: Place) -> bool:
-        """Whether two places have other runs with the same numbers, in most seeds."""
+        """Whether two places have different runs with the same numbers in most seeds."""
         same, of = self.same_seeds(place, other)
         return 2 * same > of
 
     def same_budgets(self, algorithm: str, study: str = MAIN, variant: str = "") -> list[list[float]]:
-        """Return the sets of budgets at which the algorithm's results are the same, two or more in each."""
+        """Return groups of two or more budgets at which the algorithm's results are the same."""
         found: list[list[float]] = []
         for budget in self.budgets(study, variant):
             place = Place(algorithm, budget, study, variant)
@@ -275,7 +286,7 @@ class Measured:
 
         Args:
             columns: Each (seeds,), of the same seeds.
-            statistic: From means, (resamples, columns), to that number, (resamples,); NaN where it has none.
+            statistic: From means, (resamples, columns), to that number, (resamples,); NaN if undefined.
         """
         values = np.column_stack(columns)
         if not len(values) or not np.all(np.isfinite(values)):
@@ -288,7 +299,7 @@ class Measured:
         return np.array([values[seed] for seed in seeds], dtype=float)
 
     def _kept(self, key: tuple[str, Place, Any], make: Callable[[], T]) -> T:
-        """Return what was computed before: bootstraps are asked for by charts, claims and tables alike."""
+        """Return a cached result: charts, claims and tables need the same bootstraps."""
         if key not in self._found:
             self._found[key] = make()
         found: T = self._found[key]
@@ -299,7 +310,7 @@ UNKNOWN = Estimate(np.nan, np.nan, np.nan)
 
 
 def _floor(name: str) -> float:
-    # No chain takes less than an episode.
+    # Every chain takes one episode or more.
     return -np.inf if name in SIGNED else 1.0 if name == "chain_episodes" else 0.0
 
 

@@ -1,9 +1,9 @@
-"""What every chart of the report is drawn with: the looks of algorithms, lines, bands and axes."""
+"""Looks of algorithms, and the charts that all families share: over time, frontier, use of the budget."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
 
@@ -12,14 +12,14 @@ import numpy as np
 from chary.arrays import Floats
 from chary.charts import Chart, Panel, Series
 from chary.charts.palette import PALETTE
+from chary.report.claims import say, say_rate
 from chary.report.measured import Measured, Place
-from chary.sweeps.spec import Experiment
+from chary.sweeps.spec import MAIN, Experiment
 
-__all__ = ["GUIDE", "Lines", "Look", "kind_of", "looks_of", "none_of", "panel_of", "plain", "reined", "slug"]
+__all__ = ["Lines", "Look", "finished", "kind_of", "looks_of", "none_of", "panel_of", "plain", "slug"]
 
-
-# What an algorithm looks like in every chart; the second of a role takes the second look. Those that often
-# play alike differ in their dashes, so that the one below shows through.
+# Colours and dashes of algorithms in all charts; the second algorithm with a role takes the second look.
+# Algorithms with similar results differ in their dashes, so that the lower line shows through.
 LOOKS: dict[str, tuple[tuple[str, str], ...]] = {
     "unconstrained": (("vermillion", "solid"), ("vermillion", "dash")),
     "conservative": (("orange", "dash"), ("orange", "dashdot")),
@@ -38,9 +38,9 @@ LOOKS: dict[str, tuple[tuple[str, str], ...]] = {
     "": (("grey", "solid"), ("grey", "dashdot"), ("purple", "dashdot"), ("green", "dashdot")),
 }
 GUIDE = "#8A8F98"
-# A line with fewer points than this shows them.
+# A line with fewer points shows them.
 SPARSE = 30
-# Intervals of two or three seeds reach anywhere: an axis ends at this many times the largest mean, and a
+# Intervals of two or three seeds are very wide: an axis ends at this many times the largest mean, and a
 # logarithmic one a power of ten from it.
 REACH, DECADE = 2.0, 10.0
 
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 
 def looks_of(experiment: Experiment) -> dict[str, Look]:
-    """Return the look of every algorithm, by its label, the same in all charts."""
+    """Return the look of every algorithm in all charts, by label."""
     looks: dict[str, Look] = {}
     taken: dict[str, int] = {}
     studies = [study.algorithms for study in experiment.studies]
@@ -69,9 +69,9 @@ def looks_of(experiment: Experiment) -> dict[str, Look]:
 
 @final
 class Lines:
-    """What the charts of one sweep consist of."""
+    """Builders of the charts of one sweep, which all families share."""
 
-    def __init__(self, measured: Measured, looks: dict[str, Look]) -> None:
+    def __init__(self, measured: Measured, looks: Mapping[str, Look]) -> None:
         self.measured = measured
         self.looks = looks
 
@@ -83,55 +83,157 @@ class Lines:
         column: str,
         y_label: str,
         *,
-        algorithms: Iterable[str] | None = None,
+        algorithms: Sequence[str] | None = None,
+        factor: float = 1.0,
+        budget_line: bool = False,
         share_y: bool = False,
         y_log: bool = False,
     ) -> Chart | None:
-        """Return a panel a budget, each with one line an algorithm."""
-        labels = self.measured.algorithms() if algorithms is None else list(algorithms)
+        """Return a column of `curves` against the episode: one panel per budget, one line per algorithm.
+
+        Args:
+            key: Name of the chart in files.
+            title: Its title.
+            caption: Its caption.
+            column: The column of `curves`.
+            y_label: Name of y.
+            algorithms: The algorithms to show; by default all.
+            factor: The unit of y: values are multiplied by it.
+            budget_line: Whether each panel has a line at its budget.
+            share_y: Whether all panels have the same y.
+            y_log: Whether y is logarithmic.
+        """
+        labels = self.measured.algorithms() if algorithms is None else algorithms
         if not labels:
             return None
         panels = []
         for budget in self.measured.budgets():
-            series = self.bands([Place(label, budget) for label in labels], column)
+            series = self.bands([Place(label, budget) for label in labels], column, factor)
             name = f"η = {budget:g}{none_of(column, series)}"
+            if budget_line and series:
+                series.insert(0, self.guide("the budget itself", self._reach(series), [budget, budget]))
             panels.append(panel_of(name, "episode", y_label, series, y_log=y_log))
         return Chart(key=key, title=title, caption=caption, panels=tuple(panels), share_y=share_y)
 
-    def bands(self, places: Sequence[Place], column: str) -> list[Series]:
+    def bands(self, places: Sequence[Place], column: str, factor: float = 1.0) -> list[Series]:
         """Return a column of `curves` at each place that has it: means over seeds with their bands."""
         series = []
-        for place in places:
-            if self.measured.has(place):
-                episodes, band = self.measured.band(place, column)
-                if np.isfinite(band.mean).any():
-                    series.append(
-                        self.line_of(
-                            place.algorithm,
-                            episodes,
-                            band.mean,
-                            band.low,
-                            band.high,
-                            kind=kind_of(band.mean),
-                        )
-                    )
+        for place in filter(self.measured.has, places):
+            episodes, band = self.measured.band(place, column)
+            if np.isfinite(band.mean).any():
+                scaled = (factor * each for each in band)
+                kind = kind_of(band.mean)
+                series.append(self.line_of(place.algorithm, episodes, *scaled, kind=kind))
         return series
 
-    def against(self, algorithm: str, budgets: Sequence[float], column: str) -> Series:
+    def means(
+        self,
+        algorithm: str,
+        x: Sequence[float],
+        places: Sequence[Place],
+        column: str,
+        factor: float = 1.0,
+        *,
+        kind: str = "path",
+    ) -> Series:
+        """Return the means of a column of `runs` with their intervals, one point per place."""
+        return self.line_of(algorithm, x, *self.column_of(places, column, factor), kind=kind)
+
+    def column_of(self, places: Sequence[Place], column: str, factor: float = 1.0) -> Floats:
+        """Return the means of a column of `runs` and the ends of their intervals, (3, places)."""
+        found = [self.measured.mean(place, column).times(factor) for place in places]
+        return np.array(found, dtype=float).reshape(-1, 3).T
+
+    def against(self, algorithm: str, column: str, budgets: Sequence[float] | None = None) -> Series:
         """Return a column of `runs` against the budget."""
-        places = self.places(algorithm, budgets)
-        estimates = [self.measured.mean(place, column) for place in places]
-        return self.line_of(
-            algorithm,
-            [place.budget for place in places],
-            [each.value for each in estimates],
-            [each.low for each in estimates],
-            [each.high for each in estimates],
-            kind="path",
+        places = self.places(algorithm, self.measured.budgets() if budgets is None else budgets)
+        return self.means(algorithm, [place.budget for place in places], places, column)
+
+    def frontier(
+        self,
+        column: str,
+        name: str,
+        y_label: str,
+        *,
+        better: str,
+        title: str,
+        caption: str,
+        factor: float = 1.0,
+    ) -> Chart | None:
+        """Return a column of `runs` against the violations, one line per algorithm over the budgets.
+
+        Args:
+            column: The column.
+            name: Its name in the note at each point.
+            y_label: Its name at the axis.
+            better: The direction in which results are better.
+            title: The chart's title.
+            caption: The quantity in the caption.
+            factor: The unit of the column: values are multiplied by it.
+        """
+        places = [place for place in self.measured.places if place.study == MAIN]
+        if not places:
+            return None
+        series = []
+        for algorithm in self.measured.algorithms():
+            here = self.places(algorithm, self.measured.budgets())
+            rates = [self.measured.rate(place) for place in here]
+            values = [self.measured.mean(place, column).times(factor) for place in here]
+            notes = tuple(
+                f"<b>{algorithm}</b>, η = {place.budget:g}<br>violations per 1,000: {say_rate(rate)}"
+                f"<br>{name}: {say(value)}"
+                for place, rate, value in zip(here, rates, values, strict=True)
+            )
+            x = [1000 * rate.rate for rate in rates]
+            ends = self.column_of(here, column, factor)
+            series.append(self.line_of(algorithm, x, *ends, kind="path", notes=notes))
+        panel = Panel(
+            title=f"{better} and to the left is better",
+            x_label="violations per 1,000 episodes",
+            y_label=y_label,
+            series=tuple(series),
+            x_log=True,
+            # Smaller than a single violation in all judged episodes.
+            x_zero=1000 / max(self.measured.rate(place).episodes for place in places) / 3,
         )
+        note = (
+            "One point per budget, joined from the smallest to the largest; bars are 95 % intervals of the "
+            f"{caption}. The horizontal axis is logarithmic, with a place for 0 at its left."
+        )
+        if not any(self.measured.rate(place).violations for place in places):
+            note += " No algorithm broke any budget."
+        return Chart(key="frontier", title=title, caption=note, panels=(panel,))
+
+    def budget_use(
+        self, key: str, title: str, caption: str, panels: Mapping[str, str], keepers: Sequence[str]
+    ) -> Chart | None:
+        """Return the mean booked deficit and the largest true one against the budget.
+
+        Args:
+            key: Name of the chart in files.
+            title: Its title.
+            caption: Its caption.
+            panels: Names of y by the titles of the two panels.
+            keepers: The algorithms that keep a budget.
+        """
+        budgets = self.measured.budgets()
+        if not budgets:
+            return None
+        line = self.guide("the budget itself", budgets, budgets)
+        booked = [self.against(algorithm, "deficit_mean") for algorithm in keepers]
+        worst = []
+        for algorithm in self.measured.algorithms():
+            places = self.places(algorithm, budgets)
+            values = [float(self.measured.known(place, "true_deficit_max").max()) for place in places]
+            worst.append(self.line_of(algorithm, [place.budget for place in places], values, kind="path"))
+        drawn = tuple(
+            panel_of(name, "budget η", y_label, [line, *series])
+            for (name, y_label), series in zip(panels.items(), (booked, worst), strict=True)
+        )
+        return Chart(key=key, title=title, caption=caption, panels=drawn)
 
     def places(self, algorithm: str, budgets: Sequence[float] | None) -> list[Place]:
-        """Return the main places of an algorithm; without budgets, one a set of runs."""
+        """Return the main places of an algorithm; without budgets, one per set of runs."""
         wanted = self.measured.budgets() if budgets is None else budgets
         places = [place for budget in wanted if self.measured.has(place := Place(algorithm, budget))]
         if budgets is None:
@@ -140,7 +242,7 @@ class Lines:
         return places
 
     def algorithms_with(self, column: str) -> list[str]:
-        """Return the algorithms for which a column of `runs` is not zero throughout."""
+        """Return the algorithms for which some value in a column of `runs` is not zero."""
         return [
             algorithm
             for algorithm in self.measured.algorithms()
@@ -158,22 +260,13 @@ class Lines:
         kind: str = "line",
         notes: tuple[str, ...] = (),
     ) -> Series:
-        """Return one line of an algorithm, in its own look."""
-        look = self.looks[algorithm]
-        return Series(
-            label=algorithm,
-            x=plain(x),
-            y=plain(y),
-            low=plain(low),
-            high=plain(high),
-            colour=look.colour,
-            dash=look.dash,
-            kind=kind,
-            notes=notes,
-        )
+        """Return one line of an algorithm, in its look."""
+        colour, dash = self.looks[algorithm]
+        line = Series(label=algorithm, x=plain(x), y=plain(y), low=plain(low), high=plain(high), kind=kind)
+        return replace(line, colour=colour, dash=dash, notes=notes)
 
     def guide(self, label: str, x: Sequence[float], y: Sequence[float]) -> Series:
-        """Return a line that no algorithm made."""
+        """Return a line that is not the result of an algorithm."""
         return Series(label=label, x=tuple(x), y=tuple(y), colour=GUIDE, dash="dot")
 
     def runtime(self) -> Chart | None:
@@ -186,44 +279,40 @@ class Lines:
             places = [place for place in self.measured.places if place[0::2] == (algorithm, study)]
             seconds = np.concatenate([self.measured.known(place, "seconds") for place in places])
             if len(seconds):
-                series.append(
-                    Series(
-                        label=algorithm,
-                        x=(float(i),),
-                        y=(float(np.median(seconds)),),
-                        low=(float(seconds.min()),),
-                        high=(float(seconds.max()),),
-                        colour=self.looks[algorithm].colour,
-                        kind="points",
-                    )
+                colour = self.looks[algorithm].colour
+                x, y, low, high = (
+                    (float(each),) for each in (i, np.median(seconds), min(seconds), max(seconds))
                 )
+                line = Series(label=algorithm, x=x, y=y, low=low, high=high, colour=colour, kind="points")
+                series.append(line)
+        panel = panel_of("Wall clock, logarithmic", "", "seconds per run", series, y_log=True)
         return Chart(
             key="runtime",
             title="Runtime of a run",
-            caption="Wall clock, median over runs; bars reach from the fastest to the slowest. Runs may have "
+            caption="Wall clock, median over runs; bars show the fastest and the slowest. Runs may have "
             "shared a machine.",
-            panels=(
-                Panel(
-                    title="Wall clock, logarithmic",
-                    x_label="",
-                    y_label="seconds a run",
-                    series=tuple(series),
-                    y_log=True,
-                    categories=tuple(labels),
-                ),
-            ),
+            panels=(replace(panel, categories=tuple(labels)),),
         )
+
+    def _reach(self, series: Sequence[Series]) -> list[float]:
+        return [series[0].x[0], series[0].x[-1]]
+
+
+def finished(charts: Iterable[Chart | None], fixed: Sequence[str]) -> list[Chart]:
+    """Return the charts with data, their axes limited except in those named in `fixed`."""
+    drawn = [chart for chart in charts if chart is not None and any(panel.series for panel in chart.panels)]
+    return [chart if chart.key in fixed else reined(chart) for chart in drawn]
 
 
 def panel_of(
     title: str, x_label: str, y_label: str, series: Sequence[Series], *, y_log: bool = False
 ) -> Panel:
-    """Return a panel with some lines."""
+    """Return a panel with some series."""
     return Panel(title=title, x_label=x_label, y_label=y_label, series=tuple(series), y_log=y_log)
 
 
 def reined(chart: Chart) -> Chart:
-    """Return the chart with axes that show its means, where intervals would make them small."""
+    """Return the chart with its axes limited to its means, if wide intervals would make these look small."""
     panels = [_decade(panel) if panel.y_log else panel for panel in chart.panels]
     heights = [
         max((y for one in panel.series for y in one.y if np.isfinite(y)), default=0.0) for panel in panels
@@ -238,7 +327,7 @@ def reined(chart: Chart) -> Chart:
         return chart
     if chart.share_y:
         panels = [replace(panel, y_top=REACH * heights[0]) for panel in panels]
-    cut = "Intervals that reach far beyond the means are cut at the edge."
+    cut = "Intervals that go far beyond the means are cut at the edge."
     return replace(chart, panels=tuple(panels), caption=f"{chart.caption} {cut}")
 
 
@@ -254,23 +343,23 @@ def _decade(panel: Panel) -> Panel:
 
 
 def none_of(column: str, series: Sequence[Series]) -> str:
-    """Return what is added to a title where lines of violations would lie on the axis, unseen."""
+    """Return an addition to the title of a panel whose lines would be hidden by the axis: no violations."""
     empty = column == "violations" and not any(value > 0 for one in series for value in one.y)
     return ": no violations" if empty else ""
 
 
 def kind_of(values: Floats) -> str:
-    """Return how to draw a line: with points where there are so few that some may stand alone."""
+    """Return the kind of a line: with points if there are so few that some may be isolated."""
     return "path" if np.count_nonzero(np.isfinite(values)) < min(SPARSE, len(values)) else "line"
 
 
 def plain(values: Sequence[float] | Floats) -> tuple[float, ...]:
-    """Return numbers as Python's own."""
+    """Return numbers as Python floats."""
     return tuple(float(value) for value in values)
 
 
 def slug(text: str) -> str:
-    """Return a name fit for a file.
+    """Return a name that can be part of a file name.
 
     Example:
         >>> slug("Bonus scale!")

@@ -1,1 +1,5 @@
-"""The report of a sweep of the deep learner: its own figures, tables and parts of the page."""
+"""The report of an HIV sweep: its claims, charts, tables and page."""
+
+from chary.report.hiv.page import parts_of
+
+__all__ = ["parts_of"]

@@ -1,4 +1,4 @@
-"""The charts of a sweep of the deep learner, built from its tables; those without data are left out."""
+"""The charts of an HIV sweep, built from its tables; those without data are left out."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ from dataclasses import replace
 
 import numpy as np
 
-from chary.charts import Chart, Panel, Series
+from chary.charts import Chart, Series
 from chary.charts.palette import PALETTE
-from chary.report.hiv.table1 import MILLION, TABLE_1, measured_entry
+from chary.report.hiv.tables import MILLION, TABLE_1, TREATMENTS, measured_entry
 from chary.report.measured import Measured, Place
-from chary.report.style import Lines, looks_of, panel_of, plain, reined, slug
-from chary.report.tabular.claims import say, say_rate
-from chary.results import Estimate
+from chary.report.style import Lines, finished, looks_of, panel_of, plain, slug
 from chary.results.hiv import ACTIONS
 from chary.sweeps.hiv import HIVConditions
-from chary.sweeps.spec import MAIN, Experiment
+from chary.sweeps.spec import Experiment
 
-__all__ = ["TREATMENTS", "deep_charts"]
+__all__ = ["charts_of"]
 
-TREATMENTS = ("nothing", "RTI", "PI", "RTI and PI")
-# How far points of two series stand apart.
+# The distance between the points of two series.
 SHIFT = 0.08
 COLOURS = ("grey", "light blue", "orange", "vermillion")
-# What studies compare: in words, the column of `runs`, and what it is multiplied by.
+# What studies compare: its name, the column of `runs`, and its unit.
 STUDIED = (
     ("maximum return, millions", "max_return", 1 / MILLION),
     ("violations per 1,000 episodes", "violation_rate", 1000.0),
     ("held-out charges that cover, %", "held_out_coverage", 100.0),
     ("steps that leave the baseline", "deviating_steps", 1.0),
 )
-# Where an axis of shares ends.
+# The end of an axis of shares.
 WHOLE = 1.05
-# The share of deviations that a charge is asked to cover.
+# The share of deviations that the charge should cover.
 ASKED = 0.95
-# Charts whose axes are fixed, or whose intervals are no means over seeds.
-UNREINED = ("table-1", "actions", "coverage", "runtime")
+# Charts whose axes are fixed, or whose intervals are not those of means over seeds.
+FIXED = ("table-1", "actions", "coverage", "runtime")
+BAND = "mean over seeds with its 95 % bootstrap band"
 
 
-def deep_charts(experiment: Experiment, measured: Measured) -> list[Chart]:
+def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     """Return all charts that the sweep has data for, in the order of the report."""
     assert isinstance(experiment.conditions, HIVConditions)
     maker = _Maker(Lines(measured, looks_of(experiment)), experiment.conditions)
@@ -54,12 +52,9 @@ def deep_charts(experiment: Experiment, measured: Measured) -> list[Chart]:
         maker.exploring(),
         maker.baseline(),
         maker.actions(),
+        *(maker.study(study.name, study.question.rstrip(".")) for study in experiment.studies),
     ]
-    for study in experiment.studies:
-        charts.append(maker.study(study.name, study.question.rstrip(".")))
-    charts.append(maker.lines.runtime())
-    drawn = [chart for chart in charts if chart is not None and any(panel.series for panel in chart.panels)]
-    return [chart if chart.key in UNREINED else reined(chart) for chart in drawn]
+    return finished([*charts, maker.lines.runtime()], FIXED)
 
 
 class _Maker:
@@ -70,14 +65,11 @@ class _Maker:
 
     @property
     def _window(self) -> str:
-        return f"Smoothed: each point is the mean of the {self._width} episodes up to it. "
-
-    @property
-    def _width(self) -> int:
+        width = self.conditions.audit_every
         for place in self.measured.places[:1]:
             episodes = self.measured.curves(place, "return").episodes
-            return round(float(episodes[-1]) / len(episodes))
-        return self.conditions.audit_every
+            width = round(float(episodes[-1]) / len(episodes))
+        return f"Smoothed: each point is the mean of the {width} episodes up to it. "
 
     @property
     def _sampled(self) -> str:
@@ -87,173 +79,107 @@ class _Maker:
         return f"One episode in {every} is compared with the truth."
 
     def returns(self) -> Chart | None:
-        chart = self.lines.over_time(
+        return self.lines.over_time(
             "returns",
             "Discounted return",
-            f"{self._window}Mean over seeds with its 95 % bootstrap band, in millions, as the paper's figure "
-            "(top). Algorithms without a budget of their own are the same in every panel.",
+            f"{self._window}{BAND.capitalize()}, in millions, as in the paper's figure (top). Algorithms "
+            "that keep no budget are the same in every panel.",
             "return",
             "discounted return, millions",
+            factor=1 / MILLION,
             share_y=True,
         )
-        return _in_millions(chart)
 
     def violations(self) -> Chart | None:
         return self.lines.over_time(
             "violations",
             "Cumulative violations of the budget",
-            "Episodes whose true deficit z* exceeded the panel's budget η, as the paper's figure (bottom). "
-            f"{self._sampled} Their count is multiplied by {self.conditions.audit_every}. Mean over seeds "
-            "with its 95 % bootstrap band. Each episode is judged against the baseline of the algorithm's "
-            "own networks.",
+            "Episodes whose true deficit z* exceeded the panel's budget η, as in the paper's figure "
+            f"(bottom). {self._sampled} Their count is multiplied by {self.conditions.audit_every}. "
+            f"{BAND.capitalize()}. Each episode is judged against the baseline of the algorithm's own "
+            "networks.",
             "violations",
             "cumulative violations",
         )
 
     def best(self) -> Chart | None:
-        chart = self.lines.over_time(
+        return self.lines.over_time(
             "best",
             "Largest discounted return so far",
-            "Mean over seeds with its 95 % bootstrap band, in millions. Table 1 has its end.",
+            f"{BAND.capitalize()}, in millions. Table 1 shows its end.",
             "best_return",
             "largest so far, millions",
+            factor=1 / MILLION,
             share_y=True,
         )
-        return _in_millions(chart)
 
     def table_1(self) -> Chart | None:
-        found = [(entry, measured_entry(self.measured, entry)) for entry in TABLE_1]
-        shown = [(entry, place) for entry, place in found if place is not None]
+        found = {entry: measured_entry(self.measured, entry) for entry in TABLE_1}
+        shown = {entry: place for entry, place in found.items() if place is not None}
         if not shown:
             return None
-        x = tuple(i - SHIFT for i in range(len(shown)))
-        values = [self.measured.column(place, "max_return") / MILLION for _, place in shown]
-        means = [float(each.mean()) for each in values]
+        values = [self.measured.column(place, "max_return") / MILLION for place in shown.values()]
         spread = [float(each.std(ddof=1)) if len(each) > 1 else np.nan for each in values]
-        here = Series(
-            label="here",
-            x=x,
-            y=tuple(means),
-            low=plain(np.subtract(means, spread)),
-            high=plain(np.add(means, spread)),
-            colour=PALETTE["blue"],
-            kind="points",
-        )
-        paper = Series(
-            label="the paper",
-            x=tuple(i + SHIFT for i in range(len(shown))),
-            y=tuple(entry.mean for entry, _ in shown),
-            low=tuple(entry.mean - entry.deviation for entry, _ in shown),
-            high=tuple(entry.mean + entry.deviation for entry, _ in shown),
-            colour=PALETTE["vermillion"],
-            kind="points",
-        )
+
+        def points(
+            label: str, shift: float, means: list[float], deviations: list[float], colour: str
+        ) -> Series:
+            return Series(
+                label=label,
+                x=tuple(i + shift for i in range(len(shown))),
+                y=tuple(means),
+                low=plain(np.subtract(means, deviations)),
+                high=plain(np.add(means, deviations)),
+                colour=PALETTE[colour],
+                kind="points",
+            )
+
+        here = points("here", -SHIFT, [float(each.mean()) for each in values], spread, "blue")
+        theirs = [entry.mean for entry in shown], [entry.deviation for entry in shown]
+        paper = points("the paper", SHIFT, *theirs, "vermillion")
+        panel = panel_of("Over all episodes of a run", "", "maximum, millions", [here, paper])
+        names = tuple(entry.name for entry in shown)
         return Chart(
             key="table-1",
             title="Table 1: maximum discounted return",
-            caption="Mean over seeds; bars are one standard deviation over seeds, as the paper's ± is taken "
-            "to be. The paper does not say which patient it treats.",
-            panels=(
-                Panel(
-                    title="Over all episodes of a run",
-                    x_label="",
-                    y_label="maximum, millions",
-                    series=(here, paper),
-                    y_zero=False,
-                    categories=tuple(entry.name for entry, _ in shown),
-                ),
-            ),
+            caption="Mean over seeds; bars are one standard deviation over seeds, which the paper's ± is "
+            "assumed to be. The paper does not say which patient it treats.",
+            panels=(replace(panel, y_zero=False, categories=names),),
         )
 
     def frontier(self) -> Chart | None:
-        places = [place for place in self.measured.places if place.study == MAIN]
-        if not places:
-            return None
-        most = max(self.measured.rate(place).episodes for place in places)
-        series = []
-        for algorithm in self.measured.algorithms():
-            here = self.lines.places(algorithm, self.measured.budgets())
-            best = [
-                Estimate(*(each / MILLION for each in self.measured.mean(place, "max_return")))
-                for place in here
-            ]
-            rates = [self.measured.rate(place) for place in here]
-            series.append(
-                self.lines.line_of(
-                    algorithm,
-                    [1000 * rate.rate for rate in rates],
-                    [each.value for each in best],
-                    [each.low for each in best],
-                    [each.high for each in best],
-                    kind="path",
-                    notes=tuple(
-                        f"<b>{algorithm}</b>, η = {place.budget:g}<br>violations per 1,000: {say_rate(rate)}"
-                        f"<br>maximum return, millions: {say(each)}"
-                        for place, rate, each in zip(here, rates, best, strict=True)
-                    ),
-                )
-            )
-        panel = Panel(
-            title="Up and to the left is better",
-            x_label="violations per 1,000 episodes",
-            y_label="maximum discounted return, millions",
-            series=tuple(series),
-            x_log=True,
-            # Below what a single violation in all audited episodes would be.
-            x_zero=1000 / most / 3,
-        )
-        return Chart(
-            key="frontier",
+        return self.lines.frontier(
+            "max_return",
+            "maximum return, millions",
+            "maximum discounted return, millions",
+            better="Up",
             title="Maximum return against violations, over the budgets",
-            caption="One point a budget, joined from the smallest to the largest; bars are 95 % intervals of "
-            "the mean. The horizontal axis is logarithmic, with a place for 0 at its left.",
-            panels=(panel,),
+            caption="mean",
+            factor=1 / MILLION,
         )
 
     def budget_use(self) -> Chart | None:
-        budgets = self.measured.budgets()
         keepers = self.lines.algorithms_with("deficit_max")
-        if not (budgets and keepers):
+        if not keepers:
             return None
-        guide = self.lines.guide("the budget itself", budgets, budgets)
-        booked = [self.lines.against(each, budgets, "deficit_mean") for each in keepers]
-        worst = []
-        for algorithm in self.measured.algorithms():
-            places = self.lines.places(algorithm, budgets)
-            values = [float(self.measured.known(place, "true_deficit_max").max()) for place in places]
-            worst.append(
-                self.lines.line_of(algorithm, [place.budget for place in places], values, kind="path")
-            )
-        return Chart(
-            key="budget-use",
-            title="How much of the budget is used",
-            caption="Left: what the ledger books in an episode, mean over episodes and seeds with its 95 % "
+        return self.lines.budget_use(
+            "budget-use",
+            "How much of the budget is used",
+            "Left: the deficit booked by the ledger per episode, mean over episodes and seeds with its 95 % "
             f"interval. Right: the largest true deficit z* of any audited episode. {self._sampled}",
-            panels=(
-                panel_of("Booked, mean", "budget η", "standardised reward", [guide, *booked]),
-                panel_of("True deficit, largest", "budget η", "standardised reward", [guide, *worst]),
-            ),
+            {"Booked, mean": "standardised reward", "True deficit, largest": "standardised reward"},
+            keepers,
         )
 
     def deficit(self) -> Chart | None:
-        chart = self.lines.over_time(
+        return self.lines.over_time(
             "deficit",
             "True deficit of an episode",
-            f"z* of audited episodes, mean over seeds with its 95 % bootstrap band. {self._sampled}",
+            f"z* of audited episodes, {BAND}. {self._sampled}",
             "true_deficit",
             "z*, standardised reward",
+            budget_line=True,
         )
-        if chart is None:
-            return None
-        panels = []
-        for panel, budget in zip(chart.panels, self.measured.budgets(), strict=True):
-            if not panel.series:
-                panels.append(panel)
-                continue
-            ends = [panel.series[0].x[0], panel.series[0].x[-1]]
-            guide = self.lines.guide("the budget itself", ends, [budget, budget])
-            panels.append(replace(panel, series=(guide, *panel.series)))
-        return replace(chart, panels=tuple(panels))
 
     def coverage(self) -> Chart | None:
         budgets = self.measured.budgets()
@@ -264,18 +190,18 @@ class _Maker:
         over_time = self.lines.bands(smallest, "held_out_coverage")
         panels = [panel_of(f"Held out, over time, η = {budgets[0]:g}", "episode", "share covered", over_time)]
         for title, column in (("Held out", "held_out_coverage"), ("Booked", "booked_coverage")):
-            series = [self.lines.against(label, budgets, column) for label in labels]
+            series = [self.lines.against(label, column) for label in labels]
             panels.append(panel_of(title, "budget η", "share covered", series))
         for i, panel in enumerate(panels):
             x = [value for one in panel.series for value in one.x]
             ends = [min(x, default=0.0), max(x, default=1.0)]
-            guide = self.lines.guide("95 %, what is asked", ends, [ASKED, ASKED])
+            guide = self.lines.guide("95 %, the goal", ends, [ASKED, ASKED])
             panels[i] = replace(panel, series=(guide, *panel.series), y_top=WHOLE)
         return Chart(
             key="coverage",
             title="Coverage of the charge",
             caption="Deviations from the baseline whose charge was at least their true cost: mean over seeds "
-            "with its 95 % interval. Held out: random ones in episodes that nothing is learnt from. Booked: "
+            "with its 95 % interval. Held out: random ones in episodes that are not learnt from. Booked: "
             "those of audited episodes that the shield authorised.",
             panels=tuple(panels),
             share_y=True,
@@ -285,70 +211,59 @@ class _Maker:
         return self.lines.over_time(
             "exploring",
             "Steps that leave the baseline",
-            f"{self._window}Of 200 steps an episode, those at which another treatment than the baseline's "
-            "was given: mean over seeds with its 95 % bootstrap band.",
+            f"{self._window}Of 200 steps per episode, those at which another treatment than the baseline's "
+            f"was given: {BAND}.",
             "deviating_steps",
-            "steps an episode",
+            "steps per episode",
         )
 
     def baseline(self) -> Chart | None:
         return self.lines.over_time(
             "baseline",
-            "What the baseline is worth",
-            "Discounted return of the baseline that audited episodes are judged against, in standardised "
-            "reward: mean over seeds with its 95 % bootstrap band.",
+            "Value of the baseline",
+            "Discounted return of the baseline against which audited episodes are judged, in standardised "
+            f"reward: {BAND}.",
             "baseline_value",
             "value of the baseline",
             share_y=True,
         )
 
     def actions(self) -> Chart | None:
-        """Return which treatments were given, a panel an algorithm; of budgets the smallest."""
+        """Return the treatments that were given, one panel per algorithm; of budgets the smallest."""
         panels = []
         for algorithm in self.measured.algorithms():
             place = self.lines.places(algorithm, None)[0]
             series = []
-            for action in range(ACTIONS):
-                episodes, band = self.measured.band(place, f"share_{action}")
-                series.append(
-                    Series(
-                        label=TREATMENTS[action],
-                        x=plain(episodes),
-                        y=plain(band.mean),
-                        colour=PALETTE[COLOURS[action]],
-                    )
-                )
+            for label, name, action in zip(TREATMENTS, COLOURS, range(ACTIONS), strict=True):
+                episodes, (mean, _, _) = self.measured.band(place, f"share_{action}")
+                series.append(Series(label=label, x=plain(episodes), y=plain(mean), colour=PALETTE[name]))
             own = self.measured.column(place, "deficit_max").any()
-            name = f"{algorithm}, η = {place.budget:g}" if own else algorithm
-            panels.append(replace(panel_of(name, "episode", "share of steps", series), y_top=WHOLE))
+            title = f"{algorithm}, η = {place.budget:g}" if own else algorithm
+            panels.append(replace(panel_of(title, "episode", "share of steps", series), y_top=WHOLE))
         if not panels:
             return None
         return Chart(
             key="actions",
-            title="Which treatments are given",
+            title="Treatments",
             caption=f"{self._window}Mean over seeds. RTI: reverse transcriptase inhibitor, PI: protease "
-            "inhibitor. A constant policy is a line at 1; where seeds are stuck in different treatments, the "
+            "inhibitor. A constant policy is a line at 1; if seeds are stuck in different treatments, the "
             "table below the figures has the largest share of a seed.",
             panels=tuple(panels),
             share_y=True,
         )
 
     def study(self, name: str, question: str) -> Chart | None:
-        """Return returns, violations, charges and steps of a study: a column an algorithm and variant."""
+        """Return returns, violations, charges and steps of a study: one column per algorithm and variant."""
         variants = self.measured.variants(name)
         if not variants:
             return None
         budget = self.measured.budgets(name, variants[0])[0]
         places = [place for place in self.measured.places if place[1:3] == (budget, name)]
         algorithms = dict.fromkeys(place.algorithm for place in places)
+        many = len(algorithms) > 1 or len(variants) == 1, len(variants) > 1
         columns = [
             ", ".join(
-                part
-                for part, many in (
-                    (place.algorithm, len(algorithms) > 1 or len(variants) == 1),
-                    (place.variant, len(variants) > 1),
-                )
-                if many
+                part for part, named in zip((place.algorithm, place.variant), many, strict=True) if named
             )
             for place in places
         ]
@@ -356,42 +271,16 @@ class _Maker:
         for title, column, factor in STUDIED:
             series = []
             for algorithm in algorithms:
-                found = [
-                    (float(i), self.measured.mean(place, column))
-                    for i, place in enumerate(places)
-                    if place.algorithm == algorithm
-                ]
-                series.append(
-                    self.lines.line_of(
-                        algorithm,
-                        [i for i, _ in found],
-                        [factor * each.value for _, each in found],
-                        [factor * each.low for _, each in found],
-                        [factor * each.high for _, each in found],
-                        kind="points",
-                    )
-                )
+                here = {float(i): place for i, place in enumerate(places) if place.algorithm == algorithm}
+                x, found = list(here), list(here.values())
+                series.append(self.lines.means(algorithm, x, found, column, factor, kind="points"))
             panel = panel_of(f"{title[0].upper()}{title[1:]}", "", title, series)
             panels.append(replace(panel, categories=tuple(columns)))
-        told = f", {variants[0]}" if len(variants) == 1 and variants[0] else ""
+        only = f", {variants[0]}" if len(variants) == 1 and variants[0] else ""
         return Chart(
             key=f"study-{slug(name)}",
             title=question or name,
-            caption=f"Mean over seeds with its 95 % interval, η = {budget:g}{told}.",
+            caption=f"Mean over seeds with its 95 % interval, η = {budget:g}{only}.",
             panels=tuple(panels),
             across=2,
         )
-
-
-def _in_millions(chart: Chart | None) -> Chart | None:
-    if chart is None:
-        return None
-
-    def scaled(one: Series) -> Series:
-        y, low, high = (tuple(value / MILLION for value in each) for each in (one.y, one.low, one.high))
-        return replace(one, y=y, low=low, high=high)
-
-    panels = tuple(
-        replace(panel, series=tuple(scaled(one) for one in panel.series)) for panel in chart.panels
-    )
-    return replace(chart, panels=panels)

@@ -1,146 +1,154 @@
-"""The small tables of a deep sweep's report: rows of plain values for CSV, cells of text for the page."""
+"""The tables of an HIV sweep, Table 1 among them: rows for CSV, and columns of text for the page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from chary.report.hiv.table1 import MILLION, TABLE_1, measured_entry
+from chary.pages import Table
+from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import Measured, Place
-from chary.report.tabular.claims import say, say_rate
-from chary.report.tabular.tables import Table, paired_rows
-from chary.results import Estimate
+from chary.report.tables import Cells, ends, paired_rows, place_row, table_of, violation_row
 from chary.results.hiv import ACTIONS
+from chary.statistics import Estimate
 
 __all__ = [
+    "DIFFERENCES",
+    "MILLION",
+    "TABLE_1",
+    "TREATMENTS",
+    "Entry",
     "action_table",
     "coverage_table",
     "difference_rows",
-    "difference_table",
-    "key_table",
+    "judged_one",
+    "key_cells",
+    "measured_entry",
+    "millions",
+    "summary_cells",
     "summary_rows",
-    "summary_table",
     "table_1",
     "table_1_rows",
 ]
 
-# What paired differences compare: every algorithm with the first that stands for one of these.
+MILLION = 1e6
+TREATMENTS = ("nothing", "RTI", "PI", "RTI and PI")
+
+# Paired differences are taken to the first algorithm with each of these roles.
 COMPARED_WITH = ("unconstrained", "conservative")
-MEASURES = ("max_return", "late_return", "violation_rate", "deviating_steps")
+# What they compare: column and factor, by heading.
+DIFFERENCES = {
+    "maximum return, millions": ("max_return", 1 / MILLION),
+    "last tenth, millions": ("late_return", 1 / MILLION),
+    "violations per 1,000": ("violation_rate", 1000.0),
+    "steps off the baseline": ("deviating_steps", 1.0),
+}
+# The paper's algorithm is the one that is run as the paper runs it, otherwise the first of ours.
+OUR_ROLES = ("paper", "ours", "chosen")
+
+
+class Entry(NamedTuple):
+    """A row of Table 1: algorithm, budget, and mean and deviation of the maximum return in millions."""
+
+    name: str
+    role: str
+    budget: float | None
+    mean: float
+    deviation: float
+
+
+TABLE_1 = (
+    Entry("chary, η = 40", "ours", 40.0, 3.84, 0.04),
+    Entry("chary, η = 60", "ours", 60.0, 3.72, 0.09),
+    Entry("chary, η = 100", "ours", 100.0, 3.78, 0.03),
+    Entry("CQL", "conservative", None, 3.75, 0.09),
+    Entry("ε-greedy Q-learning", "unconstrained", None, 3.82, 0.04),
+)
+
+
+def judged_one(measured: Measured) -> str | None:
+    """Return the algorithm on which the paper's claims are judged, if any of its runs is finished."""
+    return next((label for role in OUR_ROLES for label in measured.algorithms(roles=(role,))), None)
+
+
+def measured_entry(measured: Measured, entry: Entry) -> Place | None:
+    """Return the place that is compared with a row of Table 1, None if there is none."""
+    budgets = measured.budgets()
+    label = judged_one(measured) if entry.role == "ours" else measured.first(entry.role)
+    if label is None or not budgets:
+        return None
+    place = Place(label, budgets[0] if entry.budget is None else entry.budget)
+    return place if measured.has(place) else None
+
+
+def millions(measured: Measured, place: Place, name: str = "max_return") -> str:
+    """Return a mean return in millions with its interval."""
+    return say(measured.mean(place, name).times(1 / MILLION))
 
 
 def summary_rows(measured: Measured) -> list[dict[str, Any]]:
-    """Return one row a place: returns, violations and effort over its seeds."""
-    rows = []
-    for place in measured.places:
-        rate = measured.rate(place)
-        best, late = measured.mean(place, "max_return"), measured.mean(place, "late_return")
-        over_seeds = measured.mean(place, "violation_rate")
-        rows.append(
-            {
-                "study": place.study,
-                "variant": place.variant,
-                "budget": place.budget,
-                "algorithm": place.algorithm,
-                "role": measured.role(place),
-                "patient": measured.text(place, "patient"),
-                "seeds": len(measured.seeds(place)),
-                "episodes": int(measured.column(place, "episodes").sum()),
-                "audited": rate.episodes,
-                "max_return": best.value,
-                "max_return_low": best.low,
-                "max_return_high": best.high,
-                "max_return_deviation": _deviation(measured.column(place, "max_return")),
-                "mean_return": measured.mean(place, "mean_return").value,
-                "late_return": late.value,
-                "late_return_low": late.low,
-                "late_return_high": late.high,
-                "violations": rate.violations,
-                "violations_per_1000": 1000 * rate.rate,
-                "violations_per_1000_low": 1000 * rate.interval.low,
-                "violations_per_1000_high": 1000 * rate.interval.high,
-                "violations_per_1000_seeds_low": 1000 * over_seeds.low,
-                "violations_per_1000_seeds_high": 1000 * over_seeds.high,
-                "runs_with_violations": rate.broken_runs,
-                "true_deficit": measured.mean(place, "true_deficit").value,
-                "true_deficit_max": _largest(measured.known(place, "true_deficit_max")),
-                "deficit_mean": measured.mean(place, "deficit_mean").value,
-                "deficit_max": _largest(measured.known(place, "deficit_max")),
-                "coverage": measured.mean(place, "coverage").value,
-                "booked_coverage": measured.mean(place, "booked_coverage").value,
-                "held_out_coverage": measured.mean(place, "held_out_coverage").value,
-                "exploring_steps": measured.mean(place, "exploring_steps").value,
-                "deviating_steps": measured.mean(place, "deviating_steps").value,
-                "favourite_share": measured.mean(place, "favourite_share").value,
-                "constant_episodes": measured.mean(place, "constant_episodes").value,
-                "seconds": measured.mean(place, "seconds").value,
-            }
-        )
-    return rows
+    """Return one row per place: returns, violations and effort over its seeds."""
+
+    def means(place: Place, *names: str) -> dict[str, float]:
+        return {name: measured.mean(place, name).value for name in names}
+
+    coverages = ("coverage", "booked_coverage", "held_out_coverage")
+    steps = ("exploring_steps", "deviating_steps", "favourite_share", "constant_episodes", "seconds")
+    return [
+        {
+            **place_row(measured, place),
+            "patient": measured.text(place, "patient"),
+            "seeds": len(measured.seeds(place)),
+            "episodes": int(measured.column(place, "episodes").sum()),
+            "audited": measured.rate(place).episodes,
+            **ends("max_return", measured.mean(place, "max_return")),
+            "max_return_deviation": _deviation(measured.column(place, "max_return")),
+            **means(place, "mean_return"),
+            **ends("late_return", measured.mean(place, "late_return")),
+            **violation_row(measured, place),
+            **means(place, "true_deficit"),
+            "true_deficit_max": _largest(measured, place, "true_deficit_max"),
+            **means(place, "deficit_mean"),
+            "deficit_max": _largest(measured, place, "deficit_max"),
+            **means(place, *coverages, *steps),
+        }
+        for place in measured.places
+    ]
 
 
-def summary_table(measured: Measured, places: Sequence[Place]) -> Table:
-    """Return the page's table of some places, one row each."""
-    rows = []
-    for place in places:
-        rate = measured.rate(place)
-        rows.append(
-            (
-                place.algorithm,
-                say(_millions(measured.mean(place, "max_return"))),
-                say(_millions(measured.mean(place, "late_return"))),
-                say_rate(rate),
-                f"{rate.broken_runs} of {rate.runs}",
-                say(measured.mean(place, "true_deficit")),
-                _text(_largest(measured.known(place, "true_deficit_max"))),
-                say(measured.mean(place, "deficit_mean")),
-                f"{measured.mean(place, 'deviating_steps').value:,.0f}",
-                _text(measured.mean(place, "seconds").value),
-            )
-        )
-    return Table(
-        (
-            "algorithm",
-            "maximum return, millions (95\N{NO-BREAK SPACE}%)",
-            "last tenth, millions",
-            "violations per 1,000 (95\N{NO-BREAK SPACE}%)",
-            "runs with any",
-            "z*, mean",
-            "z*, largest",
-            "booked an episode",
-            "steps off the baseline",
-            "seconds",
-        ),
-        tuple(rows),
+def summary_cells(measured: Measured) -> Cells:
+    """Return the columns of the summary on the page."""
+
+    def any_of(place: Place) -> str:
+        return f"{measured.rate(place).broken_runs} of {measured.rate(place).runs}"
+
+    return (
+        ("algorithm", lambda place: place.algorithm),
+        ("maximum return, millions (95\N{NO-BREAK SPACE}%)", lambda place: millions(measured, place)),
+        ("last tenth, millions", lambda place: millions(measured, place, "late_return")),
+        ("violations per 1,000 (95\N{NO-BREAK SPACE}%)", lambda place: say_rate(measured.rate(place))),
+        ("runs with any", any_of),
+        ("z*, mean", lambda place: say(measured.mean(place, "true_deficit"))),
+        ("z*, largest", lambda place: say_value(_largest(measured, place, "true_deficit_max"))),
+        ("booked per episode", lambda place: say(measured.mean(place, "deficit_mean"))),
+        ("steps off the baseline", lambda place: f"{measured.mean(place, 'deviating_steps').value:,.0f}"),
+        ("seconds", lambda place: say_value(measured.mean(place, "seconds").value)),
     )
 
 
-def key_table(measured: Measured) -> Table:
-    """Return maximum return and violations of every algorithm at the smallest and at the largest budget."""
-    budgets = measured.budgets()
-    ends = list(dict.fromkeys([*budgets[:1], *budgets[-1:]]))
-    headings = ["algorithm"]
-    for budget in ends:
-        headings += [f"η = {budget:g}: maximum return, millions", f"η = {budget:g}: violations per 1,000"]
-    rows = []
-    for label in measured.algorithms():
-        cells = [label]
-        for budget in ends:
-            place = Place(label, budget)
-            cells += (
-                [say(_millions(measured.mean(place, "max_return"))), say_rate(measured.rate(place))]
-                if measured.has(place)
-                else ["", ""]
-            )
-        rows.append(tuple(cells))
-    return Table(tuple(headings), tuple(rows))
+def key_cells(measured: Measured) -> Cells:
+    """Return the columns of the most important numbers."""
+    return (
+        ("maximum return, millions", lambda place: millions(measured, place)),
+        ("violations per 1,000", lambda place: say_rate(measured.rate(place))),
+    )
 
 
 def table_1_rows(measured: Measured) -> list[dict[str, Any]]:
-    """Return the paper's Table 1 with what was measured beside it; returns in the problem's own units."""
+    """Return the paper's Table 1 with the measured numbers next to it; returns in the problem's own units."""
     rows = []
     for entry in TABLE_1:
         place = measured_entry(measured, entry)
@@ -168,146 +176,88 @@ def table_1(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the page's Table 1: mean and deviation over seeds, in millions, next to the paper's."""
     cells = []
     for row in rows:
-        there = row["max_return"] is not None
+        paper = _plus_minus(row["paper"], row["paper_deviation"])
+        if row["max_return"] is None:
+            cells.append([str(row["entry"]), "not run", "", paper, "", ""])
+            continue
+        here = Estimate(*(row[f"max_return{end}"] for end in ("", "_low", "_high")))
         cells.append(
-            (
+            [
                 str(row["entry"]),
-                _plus_minus(row["max_return"], row["max_return_deviation"]) if there else "not run",
-                say(Estimate(*(row[f"max_return{end}"] / MILLION for end in ("", "_low", "_high"))))
-                if there
-                else "",
-                _plus_minus(row["paper"], row["paper_deviation"]),
-                f"{100 * row['relative']:+.1f} %" if there else "",
-                str(row["seeds"]) if there else "",
-            )
+                _plus_minus(row["max_return"], row["max_return_deviation"]),
+                say(here.times(1 / MILLION)),
+                paper,
+                f"{100 * row['relative']:+.1f} %",
+                str(row["seeds"]),
+            ]
         )
-    return Table(
-        ("", "here, mean ± deviation", "mean (95\N{NO-BREAK SPACE}%)", "the paper", "difference", "seeds"),
-        tuple(cells),
-    )
+    mean = "mean (95\N{NO-BREAK SPACE}%)"
+    return Table(["", "here, mean ± deviation", mean, "the paper", "difference", "seeds"], cells)
 
 
 def coverage_table(measured: Measured) -> Table:
-    """Return how often the charge covered the truth, by algorithm and budget."""
-    rows = []
-    for label in measured.algorithms():
-        for budget in measured.budgets():
-            place = Place(label, budget)
-            if not measured.has(place) or not measured.column(place, "deviations").any():
-                continue
-            booked = int(measured.column(place, "booked").sum())
-            rows.append(
-                (
-                    label,
-                    f"{budget:g}",
-                    f"{int(measured.column(place, 'deviations').sum()):,}",
-                    _share(measured.mean(place, "coverage")),
-                    f"{booked:,}",
-                    _share(measured.mean(place, "booked_coverage")) if booked else "none booked",
-                    f"{int(measured.column(place, 'held_out').sum()):,}",
-                    _share(measured.mean(place, "held_out_coverage")),
-                    _text(_largest(measured.known(place, "true_gap_max"))),
-                )
-            )
-    return Table(
-        (
-            "algorithm",
-            "budget η",
-            "deviations audited",
-            "covered, % (95\N{NO-BREAK SPACE}%)",
-            "of them booked",
-            "covered, % (95\N{NO-BREAK SPACE}%)",
-            "held out",
-            "covered, % (95\N{NO-BREAK SPACE}%)",
-            "largest true cost of one",
-        ),
-        tuple(rows),
+    """Return how often the charge covered the true cost, per algorithm and budget."""
+
+    def total(place: Place, name: str) -> int:
+        return int(measured.column(place, name).sum())
+
+    def covered(name: str, of: str = "") -> tuple[str, Any]:
+        def cell(place: Place) -> str:
+            none = bool(of) and not total(place, of)
+            return "none booked" if none else say(measured.mean(place, name).times(100))
+
+        return "covered, % (95\N{NO-BREAK SPACE}%)", cell
+
+    cells: Cells = (
+        ("algorithm", lambda place: place.algorithm),
+        ("budget η", lambda place: f"{place.budget:g}"),
+        ("deviations audited", lambda place: f"{total(place, 'deviations'):,}"),
+        covered("coverage"),
+        ("of them booked", lambda place: f"{total(place, 'booked'):,}"),
+        covered("booked_coverage", "booked"),
+        ("held out", lambda place: f"{total(place, 'held_out'):,}"),
+        covered("held_out_coverage"),
+        ("largest true cost of one", lambda place: say_value(_largest(measured, place, "true_gap_max"))),
     )
+    found = [place for label in measured.algorithms() for (place,) in measured.together(label)]
+    return table_of(cells, [place for place in found if measured.column(place, "deviations").any()])
 
 
-def action_table(measured: Measured, names: Sequence[str]) -> Table:
-    """Return which treatments the last tenth of the episodes had, and whether they were constant."""
+def action_table(measured: Measured) -> Table:
+    """Return the treatments in the last tenth of the episodes, and whether they were constant."""
     rows = []
     for label in measured.algorithms():
-        for budget in measured.budgets():
-            place = Place(label, budget)
-            if not measured.has(place):
-                continue
-            own = measured.column(place, "deficit_max").any()
-            shares = [100 * measured.mean(place, f"share_{action}").value for action in range(ACTIONS)]
+        places = [place for (place,) in measured.together(label)]
+        own = any(measured.column(place, "deficit_max").any() for place in places)
+        # Without a budget of its own, an algorithm has the same runs at every budget.
+        for place in places if own else places[:1]:
             favourites = measured.column(place, "favourite_share")
-            constant = measured.column(place, "constant_episodes")
+            shares = [measured.mean(place, f"share_{action}").value for action in range(ACTIONS)]
             rows.append(
-                (
+                [
                     label,
-                    f"{budget:g}" if own else "any",
-                    *(f"{share:.3g}" for share in shares),
+                    f"{place.budget:g}" if own else "any",
+                    *(f"{100 * share:.3g}" for share in shares),
                     f"{100 * favourites.min():.3g} to {100 * favourites.max():.3g}",
-                    f"{np.median(constant):,.0f}",
-                )
+                    f"{np.median(measured.column(place, 'constant_episodes')):,.0f}",
+                ]
             )
-            if not own:
-                break
-    return Table(
-        (
-            "algorithm",
-            "budget η",
-            *(f"{name}, %" for name in names),
-            "most frequent of a seed, %",
-            "constant at the end, episodes (median)",
-        ),
-        tuple(rows),
-    )
+    last = ("most frequent of a seed, %", "constant at the end, episodes (median)")
+    return Table(["algorithm", "budget η", *(f"{name}, %" for name in TREATMENTS), *last], rows)
 
 
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:
-    """Return paired differences at equal seeds: every algorithm less DQN, and less CQL."""
-    return paired_rows(measured, COMPARED_WITH, MEASURES)
-
-
-def difference_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the page's table of paired differences."""
-
-    def cell(row: Mapping[str, Any], name: str, factor: float = 1.0) -> str:
-        return say(Estimate(*(factor * row[key] for key in (name, f"{name}_low", f"{name}_high"))))
-
-    return Table(
-        (
-            "budget η",
-            "algorithm",
-            "less",
-            "pairs",
-            "maximum return, millions",
-            "last tenth, millions",
-            "violations per 1,000",
-            "steps off the baseline",
-        ),
-        tuple(
-            (
-                f"{row['budget']:g}",
-                str(row["algorithm"]),
-                str(row["less"]),
-                str(row["pairs"]),
-                cell(row, "max_return", 1 / MILLION),
-                cell(row, "late_return", 1 / MILLION),
-                cell(row, "violation_rate", 1000.0),
-                cell(row, "deviating_steps"),
-            )
-            for row in rows
-        ),
-    )
+    """Return paired differences: every algorithm minus DQN, and minus CQL."""
+    return paired_rows(measured, COMPARED_WITH, [name for name, _ in DIFFERENCES.values()])
 
 
 def _deviation(values: Any) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def _largest(values: Any) -> float:
+def _largest(measured: Measured, place: Place, name: str) -> float:
+    values = measured.known(place, name)
     return float(values.max()) if len(values) else math.nan
-
-
-def _millions(estimate: Estimate) -> Estimate:
-    return Estimate(*(each / MILLION for each in estimate))
 
 
 def _plus_minus(value: float, deviation: float | None) -> str:
@@ -319,11 +269,3 @@ def _plus_minus(value: float, deviation: float | None) -> str:
     """
     mean = f"{value / MILLION:.2f}"
     return mean if deviation is None else f"{mean} ± {deviation / MILLION:.2g}"
-
-
-def _share(estimate: Estimate) -> str:
-    return say(Estimate(*(100 * each for each in estimate)))
-
-
-def _text(value: float) -> str:
-    return say(Estimate(value, math.nan, math.nan))

@@ -1,8 +1,8 @@
-"""Claims about chains: how many episodes they take, and the three parts that the proof bounds one by one.
+"""Claims about chains: their number of episodes, and the three parts that the proof bounds one by one.
 
-Of a chain that is not finished when the run ends only its birth is stored. Its N_m and parts are not known,
-and it is one that takes long: every claim here says how many there are, and gives no verdict that they could
-turn.
+Of a chain that is unfinished when the run ends, only its birth is stored. Its N_m and parts are unknown, and
+it is a long one. Every claim here states the number of unfinished chains, and has no verdict that they could
+reverse.
 """
 
 from __future__ import annotations
@@ -13,19 +13,10 @@ import numpy as np
 
 from chary.arrays import Floats
 from chary.assumptions import HOLDS
-from chary.report.claims import (
-    NOTHING,
-    PAPER,
-    Answer,
-    Claim,
-    Facts,
-    alone,
-    at,
-    same_for_paper,
-    say_number,
-)
-from chary.report.measured import Measured, Place
-from chary.results import Estimate
+from chary.report.claims import NOTHING, PAPER, Answer, Claim, at, contains, say_number
+from chary.report.measured import UNKNOWN, Measured, Place
+from chary.report.tabular.claims.facts import WITH_PAPER, Facts, same_for_paper
+from chary.statistics import Estimate
 
 __all__ = ["chain_claims"]
 
@@ -35,7 +26,8 @@ FIFTH, SHORTER, SHORT = 0.2, 0.5, 2.0
 MOST_LONG = 4
 
 NONE_FINISHED = "no chain was finished"
-TURNED = "undecided: chains that were not finished could turn it"
+NO_DATA = "nothing to compare"
+REVERSED = "undecided: unfinished chains could reverse it"
 
 
 def chain_claims(measured: Measured, facts: Facts) -> list[Claim]:
@@ -49,19 +41,19 @@ def chain_claims(measured: Measured, facts: Facts) -> list[Claim]:
     ]
 
 
-def _unfinished(measured: Measured, place: Place) -> str:
-    """Return how many chains of all runs were not finished, and how old the oldest is, in words."""
+def _unfinished(measured: Measured, place: Place) -> tuple[str, int]:
+    """Return the unfinished chains of all runs with the age of the oldest, in words, and their number."""
     count = int(measured.column(place, "chains_unfinished").sum())
     if not count:
-        return "no chain unfinished"
+        return "no chain unfinished", 0
     oldest = measured.known(place, "chains_unfinished_oldest").max()
     chains = "chain" if count == 1 else "chains"
-    return f"{count:,} {chains} unfinished, the oldest for {oldest:,.0f} episodes"
+    return f"{count:,} {chains} unfinished, the oldest for {oldest:,.0f} episodes", count
 
 
 def _chains_shorten(measured: Measured) -> Claim:
     answer = Answer()
-    for budget, paper in alone(measured, PAPER):
+    for (paper,) in measured.together(measured.first(PAPER)):
         episodes, lengths, seeds = measured.curves(paper, "chain_episodes")
         finished, born = (measured.curves(paper, name).values for name in ("chains_finished", "chains_born"))
         # An unfinished chain has lasted since the end of its window, at least.
@@ -79,20 +71,21 @@ def _chains_shorten(measured: Measured) -> Claim:
         seen = math.isfinite(first) and math.isfinite(last)
         decided = excess.at_most(0.0)
         turned = decided is not None and excess_with.at_most(0.0) is not decided
+        words, unfinished = _unfinished(measured, paper)
+        found = (
+            f"mean N_m {say_number(first)} of chains born in the first fifth, {say_number(last)} in the last"
+            if seen
+            else "too few chains were finished in the first or the last fifth"
+        )
         answer.add(
             None if turned else decided,
-            f"{at(budget)}: mean N_m {say_number(first, 3)} of chains born in the first fifth, "
-            f"{say_number(last, 3)} in the last; "
-            f"{_unfinished(measured, paper)}"
-            if seen
-            else f"{at(budget)}: too few chains were finished in the first or the last fifth; "
-            f"{_unfinished(measured, paper)}",
+            f"{at(paper.budget)}: {found}; {words}",
             seeds=len(seeds),
-            why=TURNED if turned else "undecided" if seen else "nothing to compare",
-            budget=budget,
+            why=REVERSED if turned else "undecided" if seen else NO_DATA,
+            budget=paper.budget,
             first=first,
             last=last,
-            unfinished=int(measured.column(paper, "chains_unfinished").sum()),
+            unfinished=unfinished,
         )
     return answer.claim(
         "d1",
@@ -100,15 +93,15 @@ def _chains_shorten(measured: Measured) -> Claim:
         "The number of episodes N_m that a meta-episode takes becomes small.",
         "At every budget, finished chains of the paper's variant born in the last fifth of the episodes "
         f"take at most {SHORTER:g} times as many as those born in the first, or {SHORT:g}, with the whole "
-        "interval over seeds; and still so where unfinished ones count with the episodes that they have "
-        "lasted.",
-        unmeasured="needs an algorithm with role paper",
+        "interval over seeds; this must remain true if unfinished ones count with the episodes that they "
+        "have lasted.",
+        needs=WITH_PAPER,
         notes=(same_for_paper(measured),),
     )
 
 
 def _longer_than_allowed(means: Floats) -> Floats:
-    """Return the mean N_m of late chains less what is allowed: total and number, early and late."""
+    """Return the mean N_m of late chains minus the allowed one, from total and number, early and late."""
     early_total, early, late_total, late = means.T
     known = (early > NOTHING) & (late > NOTHING)
     ones = np.ones(len(means))
@@ -119,19 +112,18 @@ def _longer_than_allowed(means: Floats) -> Floats:
 
 def _long_part(measured: Measured) -> Claim:
     answer = Answer()
-    for budget, paper in alone(measured, PAPER):
+    for (paper,) in measured.together(measured.first(PAPER)):
         longest = measured.known(paper, "chain_long_max")
         most = float(longest.max()) if len(longest) else math.nan
+        words, unfinished = _unfinished(measured, paper)
         answer.add(
             bool(most <= MOST_LONG) if len(longest) else None,
-            f"{at(budget)}: at most {most:.0f}; {_unfinished(measured, paper)}"
-            if len(longest)
-            else f"{at(budget)}: {NONE_FINISHED}; {_unfinished(measured, paper)}",
+            f"{at(paper.budget)}: {f'at most {most:.0f}' if len(longest) else NONE_FINISHED}; {words}",
             seeds=len(measured.seeds(paper)),
-            why="nothing to compare",
-            budget=budget,
+            why=NO_DATA,
+            budget=paper.budget,
             most=most,
-            unfinished=int(measured.column(paper, "chains_unfinished").sum()),
+            unfinished=unfinished,
         )
     return answer.claim(
         "d2",
@@ -139,7 +131,7 @@ def _long_part(measured: Measured) -> Claim:
         "At most four episodes of a meta-episode advance it by H/4 steps or more: N_m² ≤ 4.",
         "No finished chain of the paper's variant has more than four such episodes; those of unfinished ones "
         "are not stored.",
-        unmeasured="needs an algorithm with role paper",
+        needs=WITH_PAPER,
     )
 
 
@@ -176,49 +168,47 @@ def _by_chain(
     """Answer a lemma that bounds every chain on an event of probability 1 - delta, given Assumption 2.2."""
     answer = Answer()
     comparable = facts.diameter == HOLDS
-    for budget, paper in alone(measured, PAPER):
+    for (paper,) in measured.together(measured.first(PAPER)):
         within, finished, left = (
             measured.column(paper, name) for name in (column, "chains_finished", "chains_unfinished")
         )
+        best = worst = UNKNOWN
+        decided, turned = None, False
+        words, unfinished = _unfinished(measured, paper)
+        why = NO_DATA
         if finished.sum():
             best, worst = (_share(measured, within, among) for among in (finished, finished + left))
             decided, at_worst = _at_least(best, 1.0 - facts.delta), _at_least(worst, 1.0 - facts.delta)
             turned = decided is not None and at_worst is not decided
-            words = (
-                f"{about} holds for {100 * best.value:.4g} % of {finished.sum():,.0f} finished chains; "
-                f"{_unfinished(measured, paper)}"
-                + (f", with which it is {100 * worst.value:.4g} % at worst" if left.sum() else "")
-            )
+            with_all = f", with which it is {100 * worst.value:.4g} % at worst" if unfinished else ""
+            many = f"{100 * best.value:.4g} % of {finished.sum():,.0f} finished chains"
+            words = f"{about} holds for {many}; {words}{with_all}"
+            why = REVERSED if turned else contains(f"{1 - facts.delta:g}")
         else:
-            best = worst = Estimate(math.nan, math.nan, math.nan)
-            decided, turned = None, False
-            words = f"{NONE_FINISHED}; {_unfinished(measured, paper)}"
-        why = TURNED if turned else f"undecided: the interval holds {1 - facts.delta:g}"
+            words = f"{NONE_FINISHED}; {words}"
+        if finished.sum() and not comparable:
+            why = "the lemma does not apply"
         answer.add(
             decided if comparable and not turned else None,
-            f"{at(budget)}: {words}",
+            f"{at(paper.budget)}: {words}",
             seeds=len(measured.seeds(paper)),
-            why=why
-            if comparable and finished.sum()
-            else "the lemma does not apply"
-            if finished.sum()
-            else "nothing to compare",
-            budget=budget,
+            why=why,
+            budget=paper.budget,
             share=best.value,
             share_at_worst=worst.value,
             chains=float(finished.sum()),
-            unfinished=int(left.sum()),
+            unfinished=unfinished,
         )
     return answer.claim(
         key,
         source,
         statement,
-        "Comparable only where Assumption 2.2 holds; then at every budget at least 1 - δ = "
+        "Comparable only if Assumption 2.2 holds; then at every budget at least 1 - δ = "
         f"{1 - facts.delta:g} of the finished chains of the paper's variant keep the bound, with the whole "
-        "interval over seeds, and still so if all unfinished ones were to break it.",
-        unmeasured="needs an algorithm with role paper",
+        "interval over seeds. This must remain true if all unfinished ones were to break it.",
+        needs=WITH_PAPER,
         notes=(
-            "" if comparable else f"The lemma assumes what this problem does not have: {facts.diameter_says}",
+            "" if comparable else f"An assumption of the lemma fails for this problem: {facts.diameter_says}",
         ),
     )
 
@@ -240,45 +230,43 @@ def _at_least(share: Estimate, threshold: float) -> bool | None:
 def _exhausted_sum(measured: Measured, facts: Facts) -> Claim:
     answer = Answer()
     vacuous = False
-    for budget, paper in alone(measured, PAPER):
+    H, S, A = facts.horizon, facts.states, facts.actions
+    for (paper,) in measured.together(measured.first(PAPER)):
         episodes = float(measured.column(paper, "episodes").max())
         exhausted = measured.mean(paper, "chain_exhausted")
-        most = float(
-            (
-                measured.column(paper, "chain_exhausted")
-                + measured.column(paper, "chains_unfinished_episodes")
-            ).max()
-        )
-        H, S, A, eta = facts.horizon, facts.states, facts.actions, budget / facts.span
+        # Unfinished chains may have exhausted the budget in all episodes that they have lasted.
+        unfinished = measured.column(paper, "chains_unfinished_episodes")
+        most = float((measured.column(paper, "chain_exhausted") + unfinished).max())
+        eta = paper.budget / facts.span
         log = math.log(5 * S * A * H * episodes / facts.delta)
         bound = 24.0 * H**2 * S * math.sqrt(A * log * H * episodes) / eta if eta > 0 else math.inf
         empty = bound >= episodes
         vacuous = vacuous or empty
-        # Unfinished chains may have exhausted the budget in all episodes that they have lasted.
-        kept = True if most <= bound else False if exhausted.at_most(bound) is False else None
+        keeps = True if most <= bound else False if exhausted.at_most(bound) is False else None
+        words, count = _unfinished(measured, paper)
         answer.add(
-            None if empty else kept,
-            f"{at(budget)}: the budget was exhausted in {exhausted.value:,.0f} episodes at least, the bound "
-            f"is {bound:.2g}; {_unfinished(measured, paper)}",
+            None if empty else keeps,
+            f"{at(paper.budget)}: the budget was exhausted in {exhausted.value:,.0f} episodes at least, the "
+            f"bound is {bound:.2g}; {words}",
             seeds=len(measured.seeds(paper)),
-            why="no run has that many episodes" if empty else TURNED,
-            budget=budget,
+            why="no run has that many episodes" if empty else REVERSED,
+            budget=paper.budget,
             exhausted=exhausted.value,
             bound=bound,
             episodes=episodes,
-            unfinished=int(measured.column(paper, "chains_unfinished").sum()),
+            unfinished=count,
         )
     return answer.claim(
         "d5",
         "Lemmas 4.5 and 4.6",
         "Over the whole run the budget is exhausted in at most Σ N_m¹ ≤ (24 H² S / η) √(A L H N) episodes.",
-        "Comparable only where the bound is below the number of episodes; then it must hold at every budget "
-        "and in every run, with all episodes that unfinished chains have lasted counted too. It is broken "
-        "where the mean over runs is above it with its whole interval, finished chains alone.",
-        unmeasured="needs an algorithm with role paper",
+        "Comparable only if the bound is below the number of episodes; then it must hold at every budget and "
+        "in every run, with all episodes of unfinished chains counted too. It is broken if the mean over "
+        "runs, finished chains alone, is above it with its whole interval.",
+        needs=WITH_PAPER,
         notes=(
-            "The sums are of finished chains, and lower bounds: of an unfinished one the parts are not "
+            "The sums are over finished chains, and lower bounds: the parts of unfinished ones are not "
             "stored.",
-            "Where the bound exceeds the number of episodes, nothing could break it." if vacuous else "",
+            "If the bound exceeds the number of episodes, nothing could break it." if vacuous else "",
         ),
     )

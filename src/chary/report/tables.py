@@ -1,0 +1,155 @@
+"""Small tables that all reports have: rows of plain values for CSV, and cells of text for the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from chary.pages import Table
+from chary.report.claims import Claim, say
+from chary.report.measured import Measured, Place
+from chary.statistics import Estimate
+
+__all__ = [
+    "Cells",
+    "claim_rows",
+    "csv_bytes",
+    "difference_table",
+    "ends",
+    "key_table",
+    "paired_rows",
+    "place_row",
+    "table_of",
+    "violation_row",
+]
+
+# The columns of a table on the page: headings, each with the text for a place.
+Cells: TypeAlias = Sequence[tuple[str, Callable[[Place], str]]]
+
+
+def table_of(cells: Cells, places: Sequence[Place]) -> Table:
+    """Return the table of some places, one row each."""
+    return Table([name for name, _ in cells], [[cell(place) for _, cell in cells] for place in places])
+
+
+def ends(name: str, estimate: Estimate, factor: float = 1.0) -> dict[str, float]:
+    """Return a number and its interval as three entries of a row."""
+    value, low, high = estimate.times(factor)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def place_row(measured: Measured, place: Place) -> dict[str, Any]:
+    """Return the first entries of a row of the summary: which place it is."""
+    return {
+        "study": place.study,
+        "variant": place.variant,
+        "budget": place.budget,
+        "algorithm": place.algorithm,
+        "role": measured.role(place),
+    }
+
+
+def violation_row(measured: Measured, place: Place) -> dict[str, Any]:
+    """Return the violations of a place: per episode with both intervals, and per run."""
+    rate, over_seeds = measured.rate(place), measured.mean(place, "violation_rate")
+    return {
+        "violations": rate.violations,
+        **ends("violations_per_1000", Estimate(rate.rate, *rate.interval), 1000),
+        "violations_per_1000_seeds_low": 1000 * over_seeds.low,
+        "violations_per_1000_seeds_high": 1000 * over_seeds.high,
+        "runs_with_violations": rate.broken_runs,
+    }
+
+
+def key_table(measured: Measured, cells: Cells) -> Table | None:
+    """Return some columns of every algorithm at the smallest and at the largest budget; None without any."""
+    budgets = measured.budgets()
+    both = dict.fromkeys([*budgets[:1], *budgets[-1:]])
+    rows = []
+    for label in measured.algorithms():
+        places = [Place(label, budget) for budget in both]
+        found = [cell(place) if measured.has(place) else "" for place in places for _, cell in cells]
+        rows.append([label, *found])
+    headings = ["algorithm", *(f"η = {budget:g}: {name}" for budget in both for name, _ in cells)]
+    return Table(headings, rows) if budgets else None
+
+
+def paired_rows(
+    measured: Measured,
+    roles: Sequence[str],
+    measures: Sequence[str],
+    compared: Callable[[Place, str], bool] = lambda place, role: True,
+) -> list[dict[str, Any]]:
+    """Return paired differences at equal seeds: every algorithm minus the first that has a role.
+
+    Args:
+        measured: The sweep.
+        roles: The roles to compare with.
+        measures: Columns of `runs`.
+        compared: Whether a place is compared with a role.
+    """
+    rows = []
+    for place in measured.places:
+        for role in roles:
+            label = measured.first(role, study=place.study, variant=place.variant)
+            if label in (None, place.algorithm) or not compared(place, role):
+                continue
+            other = place._replace(algorithm=str(label))
+            if not measured.has(other) or not measured.common(place, other):
+                continue
+            row = place_row(measured, place)
+            del row["role"]
+            row |= {"less": label, "pairs": len(measured.common(place, other))}
+            for name in measures:
+                difference = measured.difference(place, other, name)
+                assert difference is not None
+                row |= ends(name, difference)
+            rows.append(row)
+    return rows
+
+
+def difference_table(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, tuple[str, float]]) -> Table:
+    """Return the table of paired differences; `measures` are columns and factors, by heading."""
+
+    def cell(row: Mapping[str, Any], name: str, factor: float) -> str:
+        return say(Estimate(*(row[key] for key in (name, f"{name}_low", f"{name}_high"))).times(factor))
+
+    return Table(
+        ["budget η", "algorithm", "minus", "pairs", *measures],
+        [
+            [
+                f"{row['budget']:g}",
+                *(str(row[name]) for name in ("algorithm", "less", "pairs")),
+                *(cell(row, name, factor) for name, factor in measures.values()),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def claim_rows(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Return one row per claim, without its numbers."""
+    names = ("key", "source", "statement", "verdict", "answer", "rule")
+    return [{name: getattr(claim, name) for name in names} for claim in claims]
+
+
+def csv_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows as CSV with a heading; a number that is not finite is left empty.
+
+    Example:
+        >>> csv_bytes([{"a": 1, "b": 0.5}, {"a": 2, "b": float("nan")}]).split()
+        [b'a,b', b'1,0.5', b'2,']
+    """
+    target = io.StringIO(newline="")
+    writer = csv.DictWriter(target, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: "" if _unknown(value) else value for name, value in row.items()})
+    return target.getvalue().encode()
+
+
+def _unknown(value: object) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
