@@ -228,7 +228,7 @@ def test_a_mask_that_is_none_is_refused() -> None:
             return super().reset(**options)[0], {"action_mask": [1, 1]}
 
     with pytest.raises(
-        InvalidData, match=r"info\['action_mask'\] must hold one number for each of 3 actions"
+        InvalidData, match=r"info\['action_mask'\] must contain one number for each of 3 actions"
     ):
         Shielded(Masked(), Plain()).reset()
 
@@ -294,7 +294,7 @@ def test_environments_that_share_a_guard_share_the_numbers() -> None:
     few = Shielded(TabularEnv(riverswim()), Plain(), numbers=iter(["a"]))
     few.reset()
     assert few.episode == "a"
-    with pytest.raises(InvalidSetting, match=r"'numbers' must name every episode, got no more\."):
+    with pytest.raises(InvalidSetting, match=r"'numbers' must name every episode, but it has ended\."):
         few.reset()
 
 
@@ -463,7 +463,7 @@ def test_a_reset_in_the_midst_abandons_what_it_concerns() -> None:
     env = ShieldedVector(envs, guard)
     env.reset(seed=0)
     env.step([0, 0, 0])
-    with pytest.raises(InvalidSetting, match=r"'seed' must hold one number for each of 3 lanes, got 2\."):
+    with pytest.raises(InvalidSetting, match=r"'seed' must contain one number for each of 3 lanes, got 2\."):
         env.reset(seed=[1, 2])
     with pytest.raises(InvalidSetting, match=r"'options' must be a dictionary, got list\."):
         env.reset(options=["reset_mask"])  # type: ignore[arg-type]
@@ -520,7 +520,7 @@ def test_episodes_longer_than_the_horizon_are_refused_with_the_way_out(mode: Aut
 def test_a_vector_that_does_not_say_how_it_resets_is_refused() -> None:
     envs, _ = vector(AutoresetMode.NEXT_STEP, 1)
     del envs.metadata["autoreset_mode"]
-    with pytest.raises(InvalidSetting, match=r"'envs' must say how it resets itself"):
+    with pytest.raises(InvalidSetting, match=r"'envs' must declare its autoreset mode"):
         ShieldedVector(envs, Plain())
     envs.metadata["autoreset_mode"] = "NextStep"
     ShieldedVector(envs, Plain()).reset()
@@ -659,7 +659,7 @@ def test_an_answer_that_contradicts_the_setting_abandons_the_episode() -> None:
 def test_a_guard_for_another_problem_is_refused_by_name() -> None:
     swim = TabularEnv(riverswim())
     with pytest.raises(
-        InvalidSetting, match=r"know the environment's 16 states and 4 actions, got a setting of"
+        InvalidSetting, match=r"have the environment's 16 states and 4 actions, got a setting of"
     ):
         Shielded(lake(), guarding(swim))
     with pytest.raises(InvalidSetting, match=r"'horizon' must not exceed the guard's own, 12, got 13\."):
@@ -725,7 +725,7 @@ def test_what_critics_do_not_allow_themselves_is_said_not_to_be_allowed() -> Non
     env = Shielded(Wire(), critics(eta=0.5, allowed=lambda observation: [True, True, False]))
     env.reset()
     assert [env.step(a)[4]["refused"] for a in (2, 0, 1)] == ["not allowed", "budget", None]
-    with pytest.raises(InvalidSetting, match=r"'guard' must know the environment's 4 actions, got 3\."):
+    with pytest.raises(InvalidSetting, match=r"'guard' must have the environment's 4 actions, got 3\."):
         Shielded(lake(), critics(eta=0.5))
     with pytest.raises(InvalidSetting, match=r"'horizon' must not exceed the guard's own, 4, got 5\."):
         Shielded(Wire(), critics(eta=0.5), horizon=5)
@@ -772,7 +772,7 @@ def test_what_cannot_be_read_off_is_asked_for() -> None:
         observation_space: Any = Discrete(3)
         action_space: Any = Discrete(2)
 
-    with pytest.raises(InvalidSetting, match=r"'horizon' must be given .* Pass the number of steps"):
+    with pytest.raises(InvalidSetting, match=r"'horizon' must be given .* Pass the largest number of steps"):
         setting_of(Odd())
     with pytest.raises(InvalidSetting, match=r"'horizon' must be a whole number >= 1, got 0\."):
         setting_of(Odd(), horizon=0)
@@ -841,11 +841,11 @@ def test_an_agents_action_outside_the_mask_is_refused_with_the_environments_name
     mdp = fork()
     setting = Setting.declare(n_states=3, n_actions=2, horizon=3, scale=mdp.scale)
     agent = TabularAgent(Baseline(prior=[0, 1, 0]), setting)
-    with pytest.raises(InvalidAction, match=r"<TabularEnv.*> offers now \(0\), got 1\. Declare"):
+    with pytest.raises(InvalidAction, match=r"<TabularEnv.*> allows now \(0\), got 1\. Declare"):
         list(rollout(TabularEnv(mdp), agent, episodes=1, seed=0))
     agent = TabularAgent(Baseline(prior=[0, 1, 0]), setting)
     envs = SyncVectorEnv([lambda: TabularEnv(mdp)] * 2)
-    with pytest.raises(InvalidAction, match=r"lane 0 of SyncVectorEnv.* offers now \(0\), got 1\. Declare"):
+    with pytest.raises(InvalidAction, match=r"lane 0 of SyncVectorEnv.* allows now \(0\), got 1\. Declare"):
         list(rollout_many(envs, agent, episodes=2, seed=0))
     assert not agent.open_episodes
 

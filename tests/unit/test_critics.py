@@ -250,7 +250,7 @@ def test_a_standing_that_critics_cannot_have_is_refused() -> None:
 
 def test_certified_bounds_that_cross_contradict_the_word_given() -> None:
     crossed = CriticBounds(Table([[2.0, 0.0]]), Table([[1.0, 0.0]]), standing="certified")
-    with pytest.raises(InvalidData, match="cannot be 'certified' where the lower critic exceeds"):
+    with pytest.raises(InvalidData, match="cannot be 'certified' if the lower critic exceeds"):
         crossed.evaluate([at(0)], 2)
 
 
@@ -371,7 +371,7 @@ def test_coverage_of_a_test_part_is_reported_before_and_after() -> None:
     test = [one_step(reward) for reward in (5.0, 4.0, 0.0, 0.0)]
     result = calibrated([[5.0]], [0, 1, 2, 3, 4, 5, 6], test=test)
     assert (result.tested, result.before, result.after) == (4, 0.25, 0.5)
-    assert "25.0% did before, 50.0% after" in result.describe()
+    assert "25.0% were within before, 50.0% after" in result.describe()
     assert calibrated([[5.0]], [1.0] * 3).after is None
 
 

@@ -1,4 +1,4 @@
-"""External critics: models of your own guard the budget, with a word on how sure they are."""
+"""External critics: your own models guard the budget, with a declared standing."""
 
 from __future__ import annotations
 

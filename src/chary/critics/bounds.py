@@ -1,4 +1,4 @@
-"""Lower and upper critics together, with how sure they are: what a critic's budget is charged by."""
+"""Lower and upper critics with their standing, from which charges are computed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from chary.errors import InvalidData, InvalidSetting, check_choice, check_intege
 __all__ = ["CRITIC_STANDINGS", "CriticBounds", "CriticValues"]
 
 CRITIC_STANDINGS = ("certified", "calibrated", "uncertified")
-# By how much certified bounds may cross, relative to their size, before they contradict each other: networks
-# answer in single precision.
+# The largest crossing of certified bounds, relative to their size, that is not a contradiction: networks
+# compute in single precision.
 ROUNDING = 1e-5
 
 
 class CriticValues(NamedTuple):
-    """What bounds say about B observations, all for the baseline pi(s) = argmax_a of the lower critic."""
+    """Bounds at B observations, all for the baseline pi(s) = argmax_a of the lower critic."""
 
     baseline: NDArray[np.int64]  # (B,)
     q_lower: Floats  # (B, A)
@@ -38,23 +38,23 @@ class CriticValues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBounds:
-    """A lower and an upper critic of the baseline's action values, and how sure they are.
+    """A lower and an upper critic of the baseline's action values, and their standing.
 
     The baseline is pi(s) = argmax_a q_lower(s, a), the lowest index among equals, over allowed actions. The
-    shifts move all actions alike, `q_lower - lower_shift` and `q_upper + upper_shift`, and so never change
-    it.
+    shifts are the same for all actions, `q_lower - lower_shift` and `q_upper + upper_shift`, so they never
+    change it.
 
     Args:
         lower: A critic whose values are at most the baseline's, or should be.
         upper: A critic whose values are at least the baseline's, or should be.
-        standing: `certified` is your word that both always hold; `calibrated` says that `calibrate_critics`
-            gave the shifts, for these very critics; `uncertified` promises nothing.
-        lower_shift: What is taken off the lower critic.
-        upper_shift: What is added to the upper critic.
+        standing: `certified` declares that both always hold; `calibrated` declares that `calibrate_critics`
+            computed the shifts for these critics; `uncertified` promises nothing.
+        lower_shift: The amount subtracted from the lower critic.
+        upper_shift: The amount added to the upper critic.
 
     Raises:
-        InvalidSetting: if a part is no critic, a shift is not finite, or one point estimate is to be
-            certified.
+        InvalidSetting: if a part is not a critic, a shift is not finite, or a single point estimate is
+            declared certified.
         UnknownName: if there is no such standing.
 
     Example:
@@ -80,20 +80,20 @@ class CriticBounds:
             check_real(name, shift, low=-np.inf, open_low=True, open_high=True)
         if self.lower is self.upper and self.standing == "certified":
             raise InvalidSetting(
-                "'standing' must not be 'certified' where one critic is both bounds, got a point estimate, "
+                "'standing' must not be 'certified' if one critic is both bounds, got a point estimate, "
                 f"{name_of(self.lower)}. Calibrate it, or give two critics."
             )
 
     @classmethod
     def from_point(cls, critic: Critic, *, accept: str | None = None) -> CriticBounds:
-        """Take a point estimate for both bounds: refused unless its standing is accepted by name.
+        """Use a point estimate as both bounds; its standing must be accepted explicitly.
 
-        A point estimate charges v(s) - q(s, a) as if it were exact, so that a budget kept on paper may be
-        overspent in truth by as much as the estimate is wrong. Good enough to be calibrated, no more.
+        A point estimate charges v(s) - q(s, a) as if it were exact, so a budget kept by the ledger may be
+        exceeded in truth by the error of the estimate. Such bounds should be calibrated.
 
         Args:
             critic: The point estimate.
-            accept: `uncertified`, to say that you know.
+            accept: `uncertified`, to accept this.
 
         Raises:
             InvalidSetting: unless `accept="uncertified"`.
@@ -102,23 +102,23 @@ class CriticBounds:
         if not (isinstance(accept, str) and accept == "uncertified"):
             raise InvalidSetting(
                 f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got {accept!r}. "
-                "Give lower and upper critics or an ensemble, or say accept='uncertified' and calibrate."
+                "Give lower and upper critics or an ensemble, or pass accept='uncertified' and calibrate."
             )
         return cls(critic, critic, standing="uncertified")
 
     @classmethod
     def from_ensemble(cls, ensemble: EnsembleCritics) -> CriticBounds:
-        """Take the lower and the upper critic of an ensemble: uncertified until calibrated.
+        """Use the lower and the upper critic of an ensemble: uncertified until calibrated.
 
         Raises:
-            InvalidSetting: if `ensemble` is none.
+            InvalidSetting: if `ensemble` is not an ensemble.
         """
         if not isinstance(ensemble, EnsembleCritics):
             raise InvalidSetting(f"'ensemble' must be an EnsembleCritics, got {type(ensemble).__name__}.")
         return cls(ensemble.lower, ensemble.upper, standing="uncertified")
 
     def shifted(self, lower: float, upper: float, *, standing: str) -> CriticBounds:
-        """Return the same critics with `lower` more taken off and `upper` more added.
+        """Return the same critics with `lower` more subtracted and `upper` more added.
 
         Raises:
             InvalidSetting: if a shift is not finite.
@@ -136,16 +136,16 @@ class CriticBounds:
     def evaluate(
         self, observations: ArrayLike, n_actions: int, masks: ArrayLike | None = None
     ) -> CriticValues:
-        """Return the baseline and the bounds at (B, ...) observations; no model is asked twice.
+        """Return the baseline and the bounds at (B, ...) observations; each model is called once.
 
         Args:
-            observations: One row an observation.
+            observations: One row per observation.
             n_actions: The number A of actions.
             masks: Which actions are allowed, (B, A); all by default.
 
         Raises:
-            InvalidData: if an observation, a mask or a critic's answer is not what it must be, or certified
-                bounds contradict each other.
+            InvalidData: if an observation, a mask or a critic's result is invalid, or certified bounds
+                contradict each other.
         """
         asked = as_observations("observations", observations)
         A = check_integer("n_actions", n_actions, minimum=1)
@@ -176,7 +176,7 @@ class CriticBounds:
         if crossed.any():
             row = int(crossed.argmax())
             raise InvalidData(
-                f"'standing' cannot be 'certified' where the lower critic exceeds the upper one, got "
+                f"'standing' cannot be 'certified' if the lower critic exceeds the upper one, got "
                 f"{lower[row]:g} above {upper[row]:g} for observation {row}. Declare them 'uncertified', and "
                 "calibrate."
             )

@@ -1,4 +1,4 @@
-"""Critics held against episodes they were not trained on: how far to move them so that returns lie within."""
+"""Calibration of critics: shifts with which the returns of held-out episodes are within the bounds."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class HeldOutEpisode:
     Args:
         observations: (T + 1, ...) observations, the last one after the last step.
         actions: (T,) actions played, whole numbers >= 0.
-        rewards: (T,) rewards in the user's own units, those of the critics.
+        rewards: (T,) rewards in the user's units, which are those of the critics.
         terminated: Whether the process ended there; False if it was only cut off.
         masks: (T, A) which actions were allowed; all by default.
 
     Raises:
-        InvalidData: if a shape or a number makes no sense.
+        InvalidData: if a shape or a number is invalid.
         InvalidAction: if an action is not a whole number >= 0.
     """
 
@@ -73,11 +73,12 @@ class HeldOutEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What held-out episodes said about critics.
+    """The result of a calibration.
 
-    `bounds` are the critics shifted by `lower_shift` and `upper_shift`. The shifts rest on `lower_episodes`
-    and `upper_episodes` episodes, with `steps` counted steps. `before` and `after` are the shares of the
-    `tested` further episodes whose every counted step lies within the bounds, None where none were given.
+    `bounds` are the critics shifted by `lower_shift` and `upper_shift`. The shifts are computed from
+    `lower_episodes` and `upper_episodes` episodes, with `steps` counted steps. `before` and `after` are the
+    shares of the `tested` further episodes in which every counted step is within the bounds, None if none
+    were given.
     """
 
     bounds: CriticBounds
@@ -93,15 +94,16 @@ class Calibration:
     after: float | None = None
 
     def describe(self) -> str:
-        """Return all of it as a few sentences."""
+        """Return the result as a few sentences."""
         text = (
             f"Lower critic moved down by {self.lower_shift:g} ({self.lower_episodes} episodes), upper critic "
             f"up by {self.upper_shift:g} ({self.upper_episodes} episodes), from {self.steps} counted steps: "
-            f"a fresh episode lies within with probability at least {1 - self.alpha:g}."
+            f"a new episode is within the bounds with probability at least {1 - self.alpha:g}."
         )
         if self.before is None or self.after is None:
             return text
-        return f"{text} Of {self.tested} test episodes {self.before:.1%} did before, {self.after:.1%} after."
+        shares = f"{self.before:.1%} were within before, {self.after:.1%} after"
+        return f"{text} Of {self.tested} test episodes {shares}."
 
 
 def calibrate_critics(
@@ -115,7 +117,7 @@ def calibrate_critics(
     cut_off: str = "refuse",
     test: Sequence[HeldOutEpisode] = (),
 ) -> Calibration:
-    """Move critics apart until realised returns of held-out episodes lie within: split conformal, by episode.
+    """Move critics apart until returns of held-out episodes are within: split conformal, by episode.
 
     The baseline is pi(s) = argmax_a q_lower(s, a). A step (s_t, a_t) *counts* if every later action of its
     episode is the baseline's own, so that its discounted return-to-go G_t is a sample of Q(s_t, a_t) of the
@@ -124,33 +126,33 @@ def calibrate_critics(
     pi(s_t)) over those at which the baseline's action was played. Of n scores the ceil((n + 1)(1 - alpha /
     2))-th smallest is the shift. Episodes without such a step do not enter n.
 
-    **Promised**: for a fresh episode, independent of and drawn like the held-out ones, with probability at
+    **Promised**: for a new episode, independent of and drawn like the held-out ones, with probability at
     least 1 - alpha over these and it, and up to rounding, every counted step has q_lower(s_t, a_t) <= G_t,
     and G_t <= v_upper(s_t) where the baseline's action was played. The shifts are the same for all actions,
-    so the baseline stays the same. With cut_off="leave out" that is said of episodes that terminate.
+    so the baseline stays the same. With cut_off="leave out" this holds for episodes that terminate.
 
-    **Not promised**: anything about steps that do not count, states and actions that the held-out policy
-    does not lead to, another policy or a process that changed. G_t is what one episode earned and Q its mean:
-    bounds on the former are usually wider, but prove nothing about the latter. The promise is one for one
-    fresh episode; a shield that acts on the bounds in many episodes meets other states than those, and
-    choosing critics or alpha by looking at the result spends the promise.
+    **Not promised**: anything about steps that do not count, states and actions that the held-out policy does
+    not lead to, another policy or a process that changed. G_t is the return of one episode and Q its mean:
+    bounds on the former are usually wider, but prove nothing about the latter. The promise is for one new
+    episode; a shield that uses the bounds in many episodes reaches other states, and choosing critics or
+    alpha by looking at the result voids the promise.
 
     Args:
         bounds: The critics, of any standing.
-        episodes: Held-out episodes: not trained on, and not chosen by what they earned.
+        episodes: Held-out episodes: not trained on, and not selected by their return.
         n_actions: The number A of actions.
         discount: The discount that the critics were trained with, in (0, 1].
-        alpha: The probability, in (0, 1), with which a fresh episode may lie outside; half for each critic.
-        tighten: Whether bounds may also move towards each other where the scores allow it.
+        alpha: The probability, in (0, 1), with which a new episode may be outside; half for each critic.
+        tighten: Whether bounds may also move towards each other if the scores allow it.
         cut_off: What to do with an episode that was cut off, so that its returns are too small: `refuse` it;
-            `end`, where the horizon is part of the problem and returns end with it; or `leave out`.
+            `end`, if the horizon is part of the problem and returns end with it; or `leave out`.
         test: Further held-out episodes, to report the coverage before and after.
 
     Returns:
-        The shifts, what they rest on, and the bounds with standing `calibrated`.
+        The shifts, the numbers of episodes behind them, and the bounds with standing `calibrated`.
 
     Raises:
-        InvalidData: if an episode is not what it must be, or there are too few, with how many are needed.
+        InvalidData: if an episode is invalid, or there are too few, with the number needed.
         InvalidSetting: if an option is out of range.
     """
     if not isinstance(bounds, CriticBounds):
@@ -186,7 +188,7 @@ def calibrate_critics(
 
 
 def episodes_needed(alpha: float) -> int:
-    """Return how many held-out episodes `calibrate_critics` needs at least, for each critic.
+    """Return the smallest number of held-out episodes that `calibrate_critics` needs for each critic.
 
     Raises:
         InvalidSetting: if `alpha` is not in (0, 1).
@@ -200,7 +202,7 @@ def episodes_needed(alpha: float) -> int:
 
 
 class _Score(NamedTuple):
-    """By how much one episode lies outside, at worst; `upper` is None where it says nothing about it."""
+    """The largest distance of one episode from the bounds; `upper` is None if no step counts for it."""
 
     lower: float
     upper: float | None
@@ -212,7 +214,7 @@ def _score(bounds: CriticBounds, episode: HeldOutEpisode, A: int, discount: floa
     own = values.baseline == episode.actions
     T = len(own)
     strays = np.flatnonzero(~own)
-    # The last stray counts itself: all after it is the baseline's.
+    # The last deviation counts itself: all later actions are the baseline's.
     first = int(strays[-1]) if strays.size else 0
     returns = np.zeros(T + 1)
     for t in reversed(range(T)):
@@ -248,7 +250,7 @@ def _coverage(scores: list[_Score], lower: float, upper: float) -> float | None:
 
 
 def _usable(name: str, episodes: Sequence[HeldOutEpisode], A: int, cut_off: str) -> list[HeldOutEpisode]:
-    """Return the episodes whose returns are whole, once all agree with each other."""
+    """Return the episodes with complete returns, after checking that all fit together."""
     if not isinstance(episodes, Sequence) or isinstance(episodes, str):
         raise InvalidData(f"{name!r} must be a list of HeldOutEpisode, got {type(episodes).__name__}.")
     for k, episode in enumerate(episodes):
@@ -263,7 +265,7 @@ def _usable(name: str, episodes: Sequence[HeldOutEpisode], A: int, cut_off: str)
         if cut_off == "refuse" and not episode.terminated:
             raise InvalidData(
                 f"'{name}[{k}]' must have terminated, got one that was cut off, whose returns are too small. "
-                "Say cut_off='end' if the horizon is part of the problem, or cut_off='leave out'."
+                "Use cut_off='end' if the horizon is part of the problem, or cut_off='leave out'."
             )
     return [episode for episode in episodes if episode.terminated or cut_off == "end"]
 

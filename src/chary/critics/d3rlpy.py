@@ -47,8 +47,8 @@ class D3RLPyCritic:
         if model.reward_scaler is not None:
             raise InvalidSetting(
                 f"'model' must be trained on rewards in your own units, got "
-                f"{type(model.reward_scaler).__name__}: its values are no amounts that a budget could be "
-                "spent in. Train without a reward scaler."
+                f"{type(model.reward_scaler).__name__}: its values are not in the units of a "
+                "budget. Train without a reward scaler."
             )
         self.model = model
         self.n_actions = int(model.action_size)
@@ -60,7 +60,7 @@ class D3RLPyCritic:
         """Return the model's values, (B, A): one batch with every observation once for each action."""
         A, B = self.n_actions, len(observations)
         repeated = np.repeat(observations, A, axis=0)
-        # Networks are of single precision; images stay bytes, for their scalers divide by 255.
+        # Networks use single precision; images stay bytes, because their scalers divide by 255.
         batch = repeated if repeated.dtype == np.uint8 else repeated.astype(np.float32)
         values = self.model.predict_value(batch, np.tile(np.arange(A), B))
         return np.asarray(values, dtype=np.float64).reshape(B, A)

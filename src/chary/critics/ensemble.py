@@ -1,4 +1,4 @@
-"""Several critics of one problem as a lower and an upper one: where they disagree, nothing is known."""
+"""Several critics of one problem as a lower and an upper one, apart by their disagreement."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ HOW = ("minmax", "mean-sd")
 
 @final
 class EnsembleCritics:
-    """At least two models, trained apart, turned into a lower and an upper critic.
+    """At least two separately trained models, turned into a lower and an upper critic.
 
-    With `how="minmax"` those are the least and the greatest value of any member; with `how="mean-sd"` the
-    mean less and plus `width` sample standard deviations. Agreement proves nothing, so that bounds of an
+    With `how="minmax"` these are the smallest and the largest value of any member; with `how="mean-sd"` the
+    mean minus and plus `width` sample standard deviations. Agreement proves nothing, so bounds of an
     ensemble are uncertified until they are calibrated.
 
     Args:
         critics: The members, at least two different ones.
         how: `minmax` or `mean-sd`.
-        width: How many standard deviations, > 0, for `mean-sd` alone.
+        width: The number of standard deviations, > 0, for `mean-sd` only.
 
     Raises:
-        InvalidSetting: if there are too few members, one is no critic, or `width` does not fit `how`.
+        InvalidSetting: if there are too few members, one is not a critic, or `width` does not fit `how`.
         UnknownName: if there is no such `how`.
 
     Example:
@@ -56,7 +56,7 @@ class EnsembleCritics:
         self.how = check_choice("how", how, HOW)
         if how == "minmax" and width is not None:
             raise InvalidSetting(
-                f"'width' belongs to how='mean-sd' alone, got {width!r} with 'minmax'. Leave it out."
+                f"'width' belongs to how='mean-sd' only, got {width!r} with 'minmax'. Leave it out."
             )
         self.width = (
             None
@@ -67,7 +67,7 @@ class EnsembleCritics:
                 low=0.0,
                 open_low=True,
                 open_high=True,
-                way_out="It counts standard deviations: 2.0, for example.",
+                way_out="It is a number of standard deviations, for example 2.0.",
             )
         )
         self.critics = tuple(critics)
@@ -78,7 +78,7 @@ class EnsembleCritics:
         return f"EnsembleCritics(of {len(self.critics)}, how={self.how!r})"
 
     def q_bounds(self, observations: ArrayLike, n_actions: int | None = None) -> tuple[Floats, Floats]:
-        """Return the lower and the upper values, (B, A) each; every member is asked once.
+        """Return the lower and the upper values, (B, A) each; every member is called once.
 
         Raises:
             InvalidData: naming the member whose values have another shape or are not finite.

@@ -1,4 +1,4 @@
-"""Critics as a plan: the lower critic's best action for a baseline, and charges from what lies between."""
+"""Critics as a plan: the lower critic's best action is the baseline; charges are differences of bounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Allowed = Callable[[Array], ArrayLike]
 
 
 class Prices(NamedTuple):
-    """The baseline and the charge of every action at B observations; inf where an action is not allowed."""
+    """The baseline and the charge of every action at B observations; inf if an action is not allowed."""
 
     baseline: NDArray[np.int64]  # (B,)
     charges: Floats  # (B, A)
@@ -30,19 +30,19 @@ class CriticPlan:
     """A `chary.shield.Plan` over observations, made of critics.
 
     The baseline is pi(s) = argmax_a q_lower(s, a). The charge of `a` is max(v_upper(s) - q_lower(s, a), 0)
-    with v_upper(s) = q_upper(s, pi(s)), and 0 for the baseline's own action, whose true gap is 0. Where the
-    critics cross at the baseline's action, the larger value is v_upper: a charge only grows by it. Answers
-    are remembered by the bytes of the observation, so that the critics are asked once for each.
+    with v_upper(s) = q_upper(s, pi(s)), and 0 for the baseline's own action, whose true gap is 0. If the
+    critics cross at the baseline's action, v_upper is the larger value, which can only increase a charge.
+    Results are cached by the bytes of the observation, so the critics are called once for each.
 
     Args:
         bounds: The lower and the upper critic.
         n_actions: The number A of actions.
         allowed: Which actions may be played at an observation, as (A,) booleans; all by default.
-        explorer: What `explore` answers with; without one the plan is for proposals alone.
-        memory: How many observations to remember.
+        explorer: The function behind `explore`; without it the plan is for proposals only.
+        memory: The number of observations in the cache.
 
     Raises:
-        InvalidSetting: if an option is out of range or of another kind.
+        InvalidSetting: if an option is out of range or of the wrong type.
 
     Example:
         >>> from chary.critics import CriticBounds, FunctionCritic
@@ -78,20 +78,20 @@ class CriticPlan:
         self._memory: dict[tuple[object, ...], tuple[int, Floats]] = {}
 
     def explore(self, chain: int, clock: int, s: ArrayLike) -> int:
-        """Return what the given explorer would play.
+        """Return the explorer's action.
 
         Raises:
-            OutOfOrder: if there is none.
+            OutOfOrder: if the plan has no explorer.
         """
         if self._explorer is None:
             raise OutOfOrder(
-                "'explore' needs an explorer, got a plan for proposals alone. Decide with proposal=..., or "
+                "'explore' needs an explorer, got a plan for proposals only. Decide with proposal=..., or "
                 "build the plan with explorer=..."
             )
         return self._explorer(as_numbers("s", s))
 
     def baseline(self, t: int, s: ArrayLike) -> int:
-        """Return the lower critic's best allowed action; `t` makes no difference."""
+        """Return the lower critic's best allowed action; `t` has no effect."""
         return int(self.price(as_numbers("s", s)[np.newaxis]).baseline[0])
 
     def charge(self, t: int, s: ArrayLike, a: int) -> float:
@@ -106,15 +106,14 @@ class CriticPlan:
         return float(self.price(as_numbers("s", s)[np.newaxis]).charges[0, action])
 
     def price(self, observations: ArrayLike, masks: ArrayLike | None = None) -> Prices:
-        """Return baseline and charges at (B, ...) observations; critics are asked once for all new ones.
+        """Return baseline and charges at (B, ...) observations; critics are called once for all new ones.
 
         Args:
-            observations: One row an observation.
-            masks: Which actions are allowed, (B, A), in place of what `allowed` says.
+            observations: One row per observation.
+            masks: Which actions are allowed, (B, A), instead of `allowed`.
 
         Raises:
-            InvalidData: if an observation, a mask or a critic's answer is not what it must be; nothing is
-                remembered then.
+            InvalidData: if an observation, a mask or a critic's result is invalid; then nothing is cached.
         """
         seen = as_observations("observations", observations)
         given = None if masks is None else as_masks("masks", masks, (len(seen), self.n_actions))
@@ -154,7 +153,7 @@ class CriticPlan:
             raise
         except FAULTS as error:
             raise InvalidData(
-                f"'allowed' must answer for every observation, got {type(error).__name__}: {error}."
+                f"'allowed' must work for every observation, got {type(error).__name__}: {error}."
             ) from error
         return np.stack([as_masks("allowed", mask, (self.n_actions,)) for mask in masks])
 

@@ -1,4 +1,4 @@
-"""What a critic is: values of all actions for a batch of observations, checked where they enter."""
+"""The protocol of a critic: values of all actions for a batch of observations, checked on entry."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Critic", "FunctionCritic", "checked_q_values"]
 
 Array = NDArray[Any]
 
-# What a model raises when it cannot digest its input; anything else is a fault to be seen as it is.
+# Errors that a model raises for input of the wrong kind; any other error is a fault and not caught.
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 LONGEST_NAME = 60
 
 
 @runtime_checkable
 class Critic(Protocol):
-    """What values actions: `SB3Critic`, `D3RLPyCritic`, `FunctionCritic`, or anything of your own.
+    """An object that values actions: `SB3Critic`, `D3RLPyCritic`, `FunctionCritic`, or your own class.
 
-    While episodes are open it must not be trained: the shield relies on answers that do not change.
+    It must not be trained while episodes are open: the shield relies on values that do not change.
     """
 
     def q_values(self, observations: Array, /) -> ArrayLike:
@@ -60,7 +60,7 @@ class FunctionCritic:
         if not callable(self.function):
             raise InvalidSetting(
                 f"'function' must be callable, got {type(self.function).__name__}. "
-                "Pass what maps (B, ...) observations to (B, A) values."
+                "Pass a function from (B, ...) observations to (B, A) values."
             )
         check_integer("n_actions", self.n_actions, minimum=1)
 
@@ -74,15 +74,15 @@ class FunctionCritic:
 
 
 def checked_q_values(critic: Critic, observations: ArrayLike, n_actions: int | None = None) -> Floats:
-    """Ask a critic, and return its values as (B, A) floats once they are what they must be.
+    """Call a critic, and return its checked values as (B, A) floats.
 
     Args:
-        critic: Whom to ask.
-        observations: (B, ...) numbers, one row an observation.
-        n_actions: The number A of actions; None takes whatever number the critic answers for.
+        critic: The critic.
+        observations: (B, ...) numbers, one row per observation.
+        n_actions: The number A of actions; None accepts any number.
 
     Raises:
-        InvalidSetting: if `critic` is none.
+        InvalidSetting: if `critic` is not a critic.
         InvalidData: naming the critic, if it fails or its values have the wrong shape or are not finite.
 
     Example:
@@ -100,23 +100,23 @@ def checked_q_values(critic: Critic, observations: ArrayLike, n_actions: int | N
         raise
     except FAULTS as error:
         raise InvalidData(
-            f"'q_values' of {name} must answer for observations of shape {asked.shape}, got "
-            f"{type(error).__name__}: {error}. Pass observations as the model was trained on."
+            f"'q_values' of {name} must accept observations of shape {asked.shape}, got "
+            f"{type(error).__name__}: {error}. Pass observations of the kind that the model was trained on."
         ) from error
     if values.dtype.kind not in "iuf":
         raise InvalidData(f"'q_values' of {name} must be real numbers, got {values.dtype}.")
     B = len(asked)
     if values.ndim != 2 or values.shape[0] != B or values.shape[1] != (A or max(values.shape[1], 1)):
         raise InvalidData(
-            f"'q_values' of {name} must have shape ({B}, {A or 'A'}), one row an observation and one column "
-            f"an action, got {values.shape}."
+            f"'q_values' of {name} must have shape ({B}, {A or 'A'}), one row per observation and one column "
+            f"per action, got {values.shape}."
         )
     finite = np.isfinite(values)
     if not finite.all():
         row, a = (int(i) for i in np.argwhere(~finite)[0])
         raise InvalidData(
             f"'q_values' of {name} must be finite, got {float(values[row, a])!r} for observation {row}, "
-            f"action {a}. A network that diverged cannot guard a budget: train it anew."
+            f"action {a}. A network that diverged cannot guard a budget: train it again."
         )
     return values.astype(np.float64)
 
@@ -126,7 +126,7 @@ def as_observations(name: str, observations: ArrayLike) -> Array:
     array = as_numbers(name, observations)
     if array.ndim == 0 or len(array) == 0:
         raise InvalidData(
-            f"{name!r} must have at least one row, an observation each, got shape {array.shape}. "
+            f"{name!r} must have at least one row, one per observation, got shape {array.shape}. "
             "Put a single observation in a list."
         )
     return array
@@ -151,21 +151,21 @@ def as_numbers(name: str, values: ArrayLike) -> Array:
 
 
 def as_masks(name: str, masks: ArrayLike, shape: tuple[int, ...]) -> Bools:
-    """Return masks of allowed actions as booleans of `shape`, each with one action at least."""
+    """Return masks of allowed actions as booleans of `shape`, each with at least one action."""
     array = as_numbers(name, masks)
     if array.shape != shape or not np.isin(array, (0, 1)).all():
         raise InvalidData(
-            f"{name!r} must hold true or false for every action, shape {shape}, got {array.dtype} of shape "
-            f"{array.shape}."
+            f"{name!r} must contain true or false for every action, shape {shape}, got {array.dtype} of "
+            f"shape {array.shape}."
         )
     allowed: Bools = array.astype(np.bool_)
     if not allowed.any(axis=-1).all():
-        raise InvalidData(f"{name!r} must allow at least one action, got none.")
+        raise InvalidData(f"{name!r} must allow at least one action, got a mask without any.")
     return allowed
 
 
 def check_critic_type(name: str, critic: object) -> None:
-    """Raise InvalidSetting unless `critic` has `q_values`; say what to do with what it is instead."""
+    """Raise InvalidSetting, with the way out, unless `critic` has `q_values`."""
     refuse_paths(name, critic)
     if isinstance(critic, type) or not isinstance(critic, Critic):
         way_out = "Wrap a function in FunctionCritic, a model in SB3Critic or D3RLPyCritic."
@@ -175,27 +175,27 @@ def check_critic_type(name: str, critic: object) -> None:
 
 
 def refuse_paths(name: str, model: object) -> None:
-    """Raise InvalidSetting if `model` is where a model lies rather than the model."""
+    """Raise InvalidSetting if `model` is a path instead of a model."""
     if isinstance(model, (str, bytes, Path)):
         raise InvalidSetting(
             f"{name!r} must be a live model, got the path {model!r}: model files are pickled, and opening "
-            "one runs whatever code is in it. Load it with its own library where you trust the file, and "
+            "one runs any code in it. Load it with its own library if you trust the file, and "
             "pass the model."
         )
 
 
 def installed(library: str, extra: str) -> Any:
-    """Return a library that is imported only where one of its models is handed in."""
+    """Return a library, imported only when one of its models is used."""
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
         raise InvalidSetting(
-            f"{library!r} must be installed for its models, got {error}. Run pip install 'chary[{extra}]'."
+            f"Models of {library} need the library: {error}. Run: pip install 'chary[{extra}]'"
         ) from error
 
 
 def name_of(critic: object) -> str:
-    """Return how errors call a critic: its own description if it has a short one, else its class."""
+    """Return the name of a critic in errors: its own description if short, otherwise its class."""
     kind = type(critic)
     own = repr(critic) if kind.__repr__ is not object.__repr__ else kind.__name__
     return own if len(own) <= LONGEST_NAME else kind.__name__

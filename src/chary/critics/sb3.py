@@ -17,8 +17,8 @@ __all__ = ["SB3Critic"]
 class SB3Critic:
     """The Q network of a live Stable-Baselines3 DQN model; needs `pip install 'chary[sb3]'`.
 
-    Observations are those that the model's own `predict` takes, prepared as it prepares them. The network is
-    put in evaluation mode, as `predict` does.
+    Observations are those that the model's own `predict` takes, with the same preprocessing. The network is
+    put in evaluation mode, as by `predict`.
 
     Args:
         model: A `stable_baselines3.DQN` in memory, never a path.
@@ -51,7 +51,7 @@ class SB3Critic:
         if normalised is not None and normalised.norm_reward:
             raise InvalidSetting(
                 "'model' must be trained on rewards in your own units, got VecNormalize with "
-                "norm_reward=True: its values are no amounts that a budget could be spent in. Train with "
+                "norm_reward=True: its values are not in the units of a budget. Train with "
                 "norm_reward=False."
             )
         self.model = model
@@ -75,7 +75,7 @@ class SB3Critic:
             raise InvalidData(f"'observations' of {self!r} must fit its space, got {error}") from error
         if not batched:
             raise InvalidData(
-                f"'observations' of {self!r} must have one row an observation, got a single one of shape "
+                f"'observations' of {self!r} must have one row per observation, got a single one of shape "
                 f"{observations.shape}."
             )
         with self._no_grad():

@@ -1,4 +1,4 @@
-"""Gymnasium environments in which anyone may propose actions and a guard decides."""
+"""Gymnasium environments whose actions are proposals, which a guard plays or replaces."""
 
 from __future__ import annotations
 

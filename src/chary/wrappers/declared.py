@@ -1,4 +1,4 @@
-"""What an agent can be told about an environment by looking at it."""
+"""The setting of an environment, derived from its spaces and its time limit."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ def setting_of(
 ) -> Setting:
     """Return the setting of an environment, for use with the step API.
 
-    For a TabularEnv it is that of its MDP, which says everything but the horizon; reward and transition
-    functions stay unknown.
+    For a TabularEnv it is the setting of its MDP, which declares everything except the horizon; reward and
+    transition functions stay unknown.
 
     Args:
         env: An environment, or a vector of them, with Discrete observations and actions from 0.
         horizon: Steps of an episode; by default the limit that the environment was registered with, or that
             of `Padded`.
-        reward_range: The least and the greatest reward of a step; (0, 1) by default.
+        reward_range: The smallest and the largest reward of a step; (0, 1) by default.
         discount: gamma, in (0, 1]; 1 by default.
         allowed: Which action may be played where, (S, A) booleans; all by default.
-        terminal: The states that end an episode; where none are named, agents learn them from what they see.
+        terminal: The states that end an episode; if none are given, agents learn them from observations.
         value_cap: An upper bound on the optimal value, in scaled units; none by default.
         support: The number of possible successors, one number or one for each (s, a); all states by default.
 
     Raises:
-        InvalidSetting: if a space is not Discrete from 0, the horizon is unknown, or what a TabularEnv
-            declares itself is given.
-        InvalidMDP: if a range or a mask makes no sense.
+        InvalidSetting: if a space is not Discrete from 0, the horizon is unknown, or an argument is given
+        that
+            a TabularEnv declares itself.
+        InvalidMDP: if a range or a mask is invalid.
 
     Example:
         >>> setting = setting_of(gymnasium.make("FrozenLake-v1"))
@@ -88,7 +89,7 @@ def setting_of(
     if horizon is None:
         raise InvalidSetting(
             "'horizon' must be given for an environment without a registered time limit, got None. "
-            "Pass the number of steps after which an episode of it ends at the latest."
+            "Pass the largest number of steps of its episodes."
         )
     return Setting.declare(
         n_states=n_states,

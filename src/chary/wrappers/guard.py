@@ -1,4 +1,4 @@
-"""What decides about proposals, and what a proposal has to be before it is put to it."""
+"""Guards, which decide about proposals, and the checks of a proposal before it reaches one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Numbers = Iterator[EpisodeId]
 class Guard(Protocol[S_contra]):
     """The step API with proposals, for states of type S: a TabularAgent, or shielding with external critics.
 
-    The states of the transitions are of type S, too; what `observe`, `finish` and `abandon` return is left
-    alone.
+    The states of the transitions are of type S too; the results of `observe`, `finish` and `abandon` are
+    ignored.
     """
 
     def begin(self, episode: EpisodeId, state: S_contra) -> None:
@@ -47,11 +47,11 @@ class Guard(Protocol[S_contra]):
         ...
 
     def observe(self, episode: EpisodeId, transition: Transition) -> object:
-        """Take in what the played action led to."""
+        """Process the outcome of the played action."""
         ...
 
     def finish(self, episode: EpisodeId) -> object:
-        """Close an episode that has come to its end."""
+        """Close an episode that has ended."""
         ...
 
     def abandon(self, episode: EpisodeId) -> object:
@@ -59,15 +59,15 @@ class Guard(Protocol[S_contra]):
         ...
 
     def plan_of(self, episode: EpisodeId) -> Plan[S_contra]:
-        """Return the plan an open episode is pinned to: its baseline replaces what is not allowed."""
+        """Return the plan of an open episode: its baseline replaces proposals that are not allowed."""
         ...
 
 
 class Verdict(NamedTuple):
-    """What became of a proposal.
+    """The result of a proposal.
 
-    `refused` is None where the budget let it through, `"budget"` where it did not, and `"not allowed"` where
-    the action does not exist in that state; in both cases the baseline was played.
+    `refused` is None if the budget afforded it, `"budget"` if it did not, and `"not allowed"` if the action
+    does not exist in that state; in the last two cases the baseline was played.
     """
 
     proposal: int
@@ -89,7 +89,7 @@ class Verdict(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A proposal at one step of an open episode; `mask` is the environment's, None where it has none."""
+    """A proposal at one step of an open episode; `mask` is the environment's, None if it has none."""
 
     episode: EpisodeId
     t: int
@@ -99,16 +99,16 @@ class Question(NamedTuple):
 
 
 class Referee:
-    """Stands between whoever proposes and a guard: checks proposals, and holds back those not allowed.
+    """The step between proposals and a guard: it checks proposals and replaces those that are not allowed.
 
     Args:
-        guard: What decides.
+        guard: The guard that decides.
         actions: The action space of one environment.
         observations: Its observation space.
-        horizon: Steps after which an episode is cut; None takes the guard's own, where it says so.
+        horizon: Steps after which an episode is cut off; None takes the guard's own, if it has one.
 
     Raises:
-        InvalidSetting: if the guard lacks a call, or was made for other spaces.
+        InvalidSetting: if the guard lacks a method, or was made for other spaces.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Referee:
         self.horizon = horizon_of(guard, horizon)
         if isinstance(guard, CriticShield) and guard.n_actions != self.n_actions:
             raise InvalidSetting(
-                f"'guard' must know the environment's {self.n_actions} actions, got {guard.n_actions}."
+                f"'guard' must have the environment's {self.n_actions} actions, got {guard.n_actions}."
             )
         if isinstance(guard, TabularAgent):
             if guard.shield is None:
@@ -136,7 +136,7 @@ class Referee:
             sizes = (discrete_size("observation_space", observations), self.n_actions)
             if sizes != (setting.n_states, setting.n_actions):
                 raise InvalidSetting(
-                    f"'guard' must know the environment's {sizes[0]} states and {sizes[1]} actions, got a "
+                    f"'guard' must have the environment's {sizes[0]} states and {sizes[1]} actions, got a "
                     f"setting of {setting.n_states} and {setting.n_actions}. Use setting_of(env)."
                 )
             self._allowed = setting.allowed
@@ -145,7 +145,7 @@ class Referee:
         """Return a proposal as an action.
 
         Raises:
-            InvalidAction: if it is none at all.
+            InvalidAction: if it is not an action.
         """
         a = check_integer("proposal", proposal, minimum=0, error=InvalidAction)
         if a >= self.n_actions:
@@ -153,10 +153,10 @@ class Referee:
         return a
 
     def decide(self, questions: Sequence[Question]) -> list[Verdict]:
-        """Put the proposals to the guard, all at once, and return what became of them.
+        """Pass the proposals to the guard, all at once, and return the results.
 
         Raises:
-            InvalidAction: if a mask excludes the action of a baseline that cannot be told of it.
+            InvalidAction: if a mask excludes the baseline's action and the guard takes no masks.
         """
         if not questions:
             return []
@@ -173,16 +173,16 @@ class Referee:
             offered = [there for _, there in put]
             actions = [action for action, _ in put]
             if len(questions) == 1:
-                # A batch is prepared before it is answered, which does not pay for one question.
+                # Preparing a batch is not worth it for a single question.
                 decisions = [guard.act(episodes[0], steps[0], states[0], proposal=actions[0])]
             else:
                 decisions = guard.act_many(episodes, steps, states, actions)
         return [self._judge(*row) for row in zip(questions, offered, decisions, strict=True)]
 
     def _admit(self, question: Question) -> tuple[int, bool]:
-        """Return the action to put to the guard, and whether that is the proposal.
+        """Return the action to pass to the guard, and whether it is the proposal.
 
-        One that is not allowed is held back: the baseline's own action, which costs nothing, takes its place.
+        A proposal that is not allowed is replaced by the baseline's own action, which costs nothing.
         """
         episode, t, state, proposal, mask = question
         declared = self._allowed is None or bool(self._allowed[state, proposal])
@@ -200,7 +200,7 @@ class Referee:
     def _judge(self, question: Question, offered: bool, decision: Decision) -> Verdict:
         refused = None if decision.explored else "budget"
         if refused and offered and isinstance(self._guard, CriticShield) and question.mask is None:
-            # Its own masks are known to it alone: what it does not allow has no finite price.
+            # Only the plan has its own masks: an action that it does not allow has no finite price.
             price = self._guard.plan_of(question.episode).charge(
                 question.t, question.state, question.proposal
             )
@@ -209,7 +209,7 @@ class Referee:
 
 
 def horizon_of(guard: object, horizon: int | None) -> int | None:
-    """Return the steps of an episode: those given, else the guard's own, where it says so.
+    """Return the steps of an episode: those given, otherwise the guard's own, if it has a horizon.
 
     Raises:
         InvalidSetting: if more are given than the guard decides about.
@@ -232,7 +232,7 @@ def numbering(numbers: Numbers | None) -> Numbers:
     """Return the iterator that names episodes: the one given, else 0, 1, 2, ...
 
     Raises:
-        InvalidSetting: if it is no iterator.
+        InvalidSetting: if it is not an iterator.
     """
     if numbers is None:
         return itertools.count()
@@ -251,4 +251,4 @@ def next_number(numbers: Numbers) -> EpisodeId:
     """
     for number in numbers:
         return number
-    raise InvalidSetting("'numbers' must name every episode, got no more. Use itertools.count(first).")
+    raise InvalidSetting("'numbers' must name every episode, but it has ended. Use itertools.count(first).")

@@ -24,7 +24,7 @@ OLD = gymnasium.__version__.startswith("1.0.")
 
 
 class Move(NamedTuple):
-    """One step of one lane; `truncated` says that its episode was cut there."""
+    """One step of one lane; `truncated` is True if its episode was cut off there."""
 
     lane: int
     transition: Transition
@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a vector environment answered to a step, as it came and lane by lane.
+    """The result of a step of a vector environment, raw and lane by lane.
 
     `moves` are the steps played; `begun` are the lanes in which an episode has begun since.
     """
@@ -48,13 +48,13 @@ class Answer(NamedTuple):
 
 
 class Lanes:
-    """Which episode each lane of a vector environment is in, and never a transition across a reset.
+    """The episodes of the lanes of a vector environment; no transition crosses a reset.
 
     A lane is `playing` from the reset that begins an episode to the step that ends it. `state[i]` and
-    `mask[i]` are what it sees now, where it is.
+    `mask[i]` are its present state and mask.
 
     Raises:
-        InvalidSetting: if `envs` is no vector environment, or does not say how it resets itself.
+        InvalidSetting: if `envs` is not a vector environment, or does not declare its autoreset mode.
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
@@ -75,13 +75,13 @@ class Lanes:
     def reset(
         self, seed: int | list[int | None] | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any], list[int]]:
-        """Reset all lanes, or those of `options["reset_mask"]`, and return which ones with the answer.
+        """Reset all lanes, or those of `options["reset_mask"]`, and return them with the result.
 
         Raises:
-            InvalidSetting: if the mask is not one boolean a lane.
+            InvalidSetting: if the mask is not one boolean per lane.
         """
         which = self.which(options)
-        # Gymnasium takes the mask out of the dictionary it is given.
+        # Gymnasium removes the mask from the dictionary it receives.
         observations, infos = self._envs.reset(
             seed=seed,  # type: ignore[arg-type]  # its environments take a list, too
             options=None if options is None else dict(options),
@@ -101,7 +101,9 @@ class Lanes:
         if not isinstance(seed, (list, tuple)):
             return as_seed(seed)
         if len(seed) != self.n:
-            raise InvalidSetting(f"'seed' must hold one number for each of {self.n} lanes, got {len(seed)}.")
+            raise InvalidSetting(
+                f"'seed' must contain one number for each of {self.n} lanes, got {len(seed)}."
+            )
         return [as_seed(each) for each in seed]
 
     def reset_ended(self) -> list[int]:
@@ -111,7 +113,7 @@ class Lanes:
         return self.reset(None, {"reset_mask": ~self.playing})[2]
 
     def any_actions(self) -> list[int]:
-        """Return the lowest action that each lane offers."""
+        """Return the lowest action allowed in each lane."""
         return [0 if mask is None else int(mask.argmax()) for mask in self.mask]
 
     def which(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
@@ -122,7 +124,7 @@ class Lanes:
             return np.ones(self.n, dtype=np.bool_)
         if OLD:
             raise InvalidSetting(
-                "'reset_mask' must be left out with Gymnasium 1.0, which resets all lanes, got one."
+                "'reset_mask' must be left out with Gymnasium 1.0, which resets all lanes. Remove it."
             )
         which = options["reset_mask"]
         fits = isinstance(which, np.ndarray) and which.dtype == np.bool_ and which.shape == (self.n,)
@@ -131,7 +133,7 @@ class Lanes:
                 f"'reset_mask' must be booleans of shape ({self.n},), true for some lane, got {which!r}."
             )
         if not (self._reset or which.all()):
-            raise OutOfOrder("'reset_mask' must name every lane in the first reset, got some. Leave it out.")
+            raise OutOfOrder("'reset_mask' must name every lane in the first reset. Leave it out.")
         return np.array(which)
 
     def check_ready(self, horizon: int | None, steps: Sequence[int]) -> None:
@@ -139,7 +141,7 @@ class Lanes:
 
         Raises:
             OutOfOrder: if lanes wait for a reset.
-            InvalidSetting: if an episode goes on after `horizon` steps.
+            InvalidSetting: if an episode continues after `horizon` steps.
         """
         if not self._reset:
             raise OutOfOrder("'step' must follow 'reset'. Call reset() first.")
@@ -158,7 +160,7 @@ class Lanes:
                 )
 
     def step(self, actions: Sequence[int]) -> Answer:
-        """Play an action in every lane; one that is between episodes is reset instead."""
+        """Play an action in every lane; a lane between episodes is reset instead."""
         envs = self._envs
         raw = envs.step(np.array(actions, dtype=envs.action_space.dtype))
         observations, rewards, terminated, truncated, infos = raw
@@ -180,12 +182,12 @@ class Lanes:
         return Answer(raw, moves, sorted(begun))
 
     def halt(self) -> None:
-        """Forget all episodes: only a reset of all lanes goes on from here."""
+        """Drop all episodes: afterwards all lanes must be reset."""
         self.playing[:] = False
         self._reset = False
 
     def _look(self, observations: Any, infos: dict[str, Any], lanes: Sequence[int] | range) -> None:
-        """Take in what the lanes see now."""
+        """Store the present states and masks of the lanes."""
         space = self._envs.single_observation_space
         seen = list(iterate(self._envs.observation_space, observations))
         masks, have = infos.get("action_mask"), infos.get("_action_mask")
@@ -198,8 +200,8 @@ class Lanes:
         final = infos.get("final_obs")
         if final is None or final[lane] is None:
             raise InvalidData(
-                f"info['final_obs'] must hold the last observation of lane {lane}, whose episode ended, got "
-                "none. Use another autoreset mode."
+                f"info['final_obs'] must contain the last observation of lane {lane}, whose episode ended. "
+                "Use another autoreset mode."
             )
         return state_of(self._envs.single_observation_space, final[lane])
 
@@ -212,7 +214,7 @@ def _autoreset_mode(envs: VectorEnv[Any, Any, Any]) -> str:
     name = mode.value if isinstance(mode, Enum) else mode
     if name not in (NEXT_STEP, SAME_STEP, DISABLED):
         raise InvalidSetting(
-            f"'envs' must say how it resets itself, got metadata['autoreset_mode'] = {mode!r}. "
+            f"'envs' must declare its autoreset mode, got metadata['autoreset_mode'] = {mode!r}. "
             "Set it to a gymnasium.vector.AutoresetMode."
         )
     return str(name)

@@ -1,4 +1,4 @@
-"""Episodes that go on to the horizon, for rewards that make it pay to end early."""
+"""Episodes extended to the horizon, for rewards with which an early end would be an advantage."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Padded"]
 
 
 class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose endings lead to a state of their own, where nothing is earned until the horizon.
+    """An environment whose endings lead to an extra state, with reward 0 until the horizon.
 
-    Bounds are on rewards scaled to [0, 1]. Where rewards can be negative, ending early would look better than
+    Bounds are on rewards scaled to [0, 1]. If rewards can be negative, ending early would look better than
     it is, and agents refuse it. Here a step that terminates leads to state n, one more than the environment
     has, in which all actions earn 0; the horizon then truncates. Episodes that the environment truncates
-    itself are left alone. `Log.padded` does the same to logged data.
+    are not changed. `Log.padded` does the same to logged data.
 
     Args:
         env: An environment with Discrete observations and actions from 0.
@@ -61,7 +61,7 @@ class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Play one step, or wait where the environment's episode has come to its end.
+        """Play one step, or wait if the environment's episode has ended.
 
         Raises:
             OutOfOrder: if no episode has begun, or the last one is over.

@@ -15,29 +15,30 @@ __all__ = ["Shielded"]
 
 
 class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment in which anyone proposes actions and a guard decides what is played.
+    """An environment whose actions are proposals; a guard decides what is played.
 
     Observations, rewards and endings are the environment's own. An episode of the guard begins with `reset`,
     is finished by the step that ends it (`terminated`, `truncated`, or the guard's horizon, which truncates),
-    and is abandoned by a `reset` or `close` in its midst. A time limit belongs inside: one outside cuts
-    episodes without the guard being told, so that they are abandoned and teach it nothing.
+    and is abandoned by a `reset` or `close` before that. A time limit belongs inside: one outside cuts
+    episodes off without the guard's knowledge, so they are abandoned and nothing is learnt from them.
 
-    After a step `info` holds, besides the environment's own entries, which these replace:
+    After a step `info` contains these entries, which replace entries of the environment with the same name:
 
     - `proposal`: the action given to `step`;
     - `action`: the action played;
-    - `explored`: whether the budget let the proposal through, be it the baseline's own action or another;
-    - `refused`: None if so; `"budget"` where the guard could not afford it; `"not allowed"` where the setting
-      or the environment's `info["action_mask"]` excludes it. The baseline is played then; it may happen to
-      want the same action;
-    - `charge`, `deficit`, `remaining`: what the step cost, the episode's ledger after it and the room left,
+    - `explored`: whether the budget afforded the proposal, be it the baseline's own action or another;
+    - `refused`: None if so; `"budget"` if the guard could not afford it; `"not allowed"` if the setting
+      or the environment's `info["action_mask"]` excludes it. Then the baseline is played; its action may
+      be the same;
+    - `charge`, `deficit`, `remaining`: the cost of the step, the episode's ledger after it and the budget
+    left,
       in the guard's units (a TabularAgent's are those of rewards scaled to [0, 1]).
 
     Args:
         env: An environment with Discrete actions from 0, and Discrete observations from 0 for a TabularAgent.
         guard: A TabularAgent, a CriticShield, or any other Guard.
         horizon: Steps after which an episode is truncated; None takes the horizon of a TabularAgent's
-            setting or of a CriticShield, and else leaves that to the environment.
+            setting or of a CriticShield, and otherwise leaves this to the environment.
         numbers: Names for the episodes, 0, 1, 2, ... by default; environments that share a guard have to
             share one iterator.
 
@@ -82,7 +83,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def guard(self) -> Guard[Any]:
-        """What decides."""
+        """The guard that decides."""
         return self._guard
 
     @property
@@ -92,16 +93,16 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> None:  # type: ignore[override]
-        """None: the guard is alive and part of no recipe by which Gymnasium could make this anew."""
+        """None: the guard is a live object, so Gymnasium cannot build this environment again from a spec."""
         return
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode; one in its midst is abandoned.
+        """Begin the next episode; an open one is abandoned.
 
         Raises:
-            InvalidSetting: if the seed is not a whole number >= 0; nothing has happened then.
+            InvalidSetting: if the seed is not a whole number >= 0; then nothing has changed.
         """
         checked = as_seed(seed)
         self._abandon()
@@ -113,14 +114,14 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Put a proposal to the guard and play what it decides.
+        """Pass a proposal to the guard and play its decision.
 
         Raises:
             OutOfOrder: if no episode has begun, or the last one is over.
-            InvalidAction: if `action` is no action at all, or the mask excludes the baseline's; nothing has
-                happened then.
-            InvalidData: if the environment's answer contradicts what the guard was told; the episode is
-                abandoned then.
+            InvalidAction: if `action` is not an action, or the mask excludes the baseline's; then nothing
+                has changed.
+            InvalidData: if the environment's outcome contradicts the guard's setting; then the episode is
+                abandoned.
         """
         episode, t, state = self._episode, self._t, self._state
         if episode is None:
@@ -138,7 +139,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
             reached = self._read(observation, info)
             guard.observe(episode, Transition(state, played, float(reward), reached, ended))
         except CharyError:
-            # The environment has moved on and cannot be called back.
+            # The environment has made the step and cannot undo it.
             self._abandon()
             raise
         self._t = t + 1
@@ -153,7 +154,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().close()
 
     def _read(self, observation: Any, info: dict[str, Any]) -> Any:
-        """Keep and return the present state, with its mask."""
+        """Store and return the present state, with its mask."""
         mask = info.get("action_mask")
         self._mask = None if mask is None else action_mask(mask, self._referee.n_actions)
         self._state = state_of(self.env.observation_space, observation)

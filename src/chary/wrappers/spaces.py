@@ -1,4 +1,4 @@
-"""Gymnasium's spaces, observations and masks as the step API takes them."""
+"""Gymnasium's spaces, observations and masks in the form that the step API takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def discrete_size(name: str, space: object) -> int:
     """Return n of a space Discrete(n).
 
     Raises:
-        InvalidSetting: if it is no such space, or does not start at 0.
+        InvalidSetting: if it is not such a space, or does not start at 0.
     """
     if not isinstance(space, Discrete):
         raise InvalidSetting(
@@ -33,7 +33,7 @@ def discrete_size(name: str, space: object) -> int:
 
 
 def as_seed(seed: object) -> int | None:
-    """Return a seed as Gymnasium takes it.
+    """Return a seed in the form that Gymnasium takes.
 
     Raises:
         InvalidSetting: if it is neither None nor a whole number >= 0.
@@ -42,9 +42,9 @@ def as_seed(seed: object) -> int | None:
 
 
 def state_of(space: object, observation: Any) -> Any:
-    """Return the state that an observation is to a guard: a whole number, or a copy of anything else.
+    """Return the guard's state of an observation: a whole number, or a copy of anything else.
 
-    Environments may overwrite an array that they have returned, and a guard keeps it.
+    A copy, because environments may overwrite an array that they have returned.
     """
     return int(observation) if isinstance(space, Discrete) else copy.deepcopy(observation)
 
@@ -53,21 +53,21 @@ def action_mask(mask: object, n_actions: int) -> Mask:
     """Return an environment's `info["action_mask"]` as (A,) booleans.
 
     Raises:
-        InvalidData: if it is not one number an action.
+        InvalidData: if it is not one number per action.
     """
     table = np.asarray(mask)
     if table.shape != (n_actions,) or table.dtype.kind not in "biuf":
         raise InvalidData(
-            f"info['action_mask'] must hold one number for each of {n_actions} actions, got {mask!r}."
+            f"info['action_mask'] must contain one number for each of {n_actions} actions, got {mask!r}."
         )
     return np.asarray(table != 0)
 
 
 def check_in_mask(where: object, action: int, mask: Mask | None) -> None:
-    """Raise InvalidAction where the environment does not offer an agent's action."""
+    """Raise InvalidAction if the environment's mask excludes an agent's action."""
     if mask is not None and not (0 <= action < len(mask) and mask[action]):
         offered = ", ".join(str(a) for a in np.flatnonzero(mask)) or "none"
         raise InvalidAction(
-            f"'action' must be one that {where} offers now ({offered}), got {action}. "
+            f"'action' must be one that {where} allows now ({offered}), got {action}. "
             "Declare the allowed actions in the agent's setting."
         )

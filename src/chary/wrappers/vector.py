@@ -1,4 +1,4 @@
-"""Many environments at once whose actions are proposals."""
+"""A vector of environments whose actions are proposals."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["ShieldedVector"]
 
 # Gymnasium 1.0 to 1.3 have no type parameters here.
 class ShieldedVector(VectorWrapper):
-    """A vector environment in which anyone proposes actions and a guard decides what is played.
+    """A vector environment whose actions are proposals; a guard decides what is played.
 
-    Each lane has one open episode. All autoreset modes are kept: with NEXT_STEP the step after an ending
-    resets the lane, so that its proposal is ignored and nothing is decided; with SAME_STEP the episode ends
-    in `info["final_obs"]` and the next begins in the same step; with DISABLED lanes that ended must be reset
-    by `reset(options={"reset_mask": ...})`. After a step `info` holds the entries of `Shielded` as arrays,
+    Each lane has one open episode. All autoreset modes work. With NEXT_STEP the step after an ending
+    resets the lane, so its proposal is ignored and nothing is decided. With SAME_STEP the episode ends
+    in `info["final_obs"]` and the next begins in the same step. With DISABLED lanes that ended must be reset
+    by `reset(options={"reset_mask": ...})`. After a step `info` contains the entries of `Shielded` as arrays,
     each with its mask of lanes, as `proposal` and `_proposal`: false where nothing was decided.
 
-    A lane cannot be cut alone, so the environments have to end their episodes within the guard's horizon
-    themselves: use TimeLimit.
+    A single lane cannot be cut off from outside, so the environments must end their episodes within the
+    guard's horizon: use TimeLimit.
 
     Args:
         envs: A vector environment with Discrete actions from 0.
@@ -74,12 +74,12 @@ class ShieldedVector(VectorWrapper):
 
     @property
     def guard(self) -> Guard[Any]:
-        """What decides."""
+        """The guard that decides."""
         return self._guard
 
     @property
     def episodes(self) -> tuple[EpisodeId | None, ...]:
-        """The name of each lane's open episode, None where there is none."""
+        """The name of each lane's open episode, None if it has none."""
         return tuple(self._episodes)
 
     def reset(
@@ -88,8 +88,8 @@ class ShieldedVector(VectorWrapper):
         """Begin an episode in every lane, or in those of `options["reset_mask"]`; open ones are abandoned.
 
         Raises:
-            InvalidSetting: if the mask is not one boolean a lane, or a seed not a whole number >= 0; nothing
-                has happened then.
+            InvalidSetting: if the mask is not one boolean per lane, or a seed not a whole number >= 0; then
+                nothing has changed.
         """
         seeds = self._lanes.seeds(seed)
         for i in np.flatnonzero(self._lanes.which(options)):
@@ -100,14 +100,14 @@ class ShieldedVector(VectorWrapper):
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Put one proposal a lane to the guard and play what it decides.
+        """Pass one proposal per lane to the guard and play its decisions.
 
         Raises:
             OutOfOrder: if lanes wait for a reset.
-            InvalidAction: if a proposal is no action at all; nothing has happened then.
-            InvalidSetting: if an episode goes on beyond the horizon; nothing has happened then.
-            InvalidData: if an environment's answer contradicts what the guard was told. After this and any
-                other failure of a step begun, all episodes are abandoned and all lanes have to be reset.
+            InvalidAction: if a proposal is not an action; then nothing has changed.
+            InvalidSetting: if an episode continues beyond the horizon; then nothing has changed.
+            InvalidData: if an environment's outcome contradicts the guard's setting. After this and any
+                other failure in the middle of a step, all episodes are abandoned and all lanes must be reset.
         """
         self._lanes.check_ready(self._referee.horizon, self._t)
         verdicts = self._decide(actions)
@@ -144,7 +144,7 @@ class ShieldedVector(VectorWrapper):
         return dict(zip(playing, verdicts, strict=True))
 
     def _take_in(self, answer: Answer) -> None:
-        """Tell the guard what happened, lane by lane, and begin the episodes that follow."""
+        """Pass the outcomes to the guard, lane by lane, and begin the next episodes."""
         for move in answer.moves:
             episode = self._open(move.lane)
             self._guard.observe(episode, move.transition)
@@ -162,7 +162,7 @@ class ShieldedVector(VectorWrapper):
 
     @contextmanager
     def _all_or_none(self) -> Iterator[None]:
-        """Abandon all episodes if the block fails: environments that have moved cannot be called back."""
+        """Abandon all episodes if the block fails: steps of environments cannot be undone."""
         done = False
         try:
             yield
@@ -187,7 +187,7 @@ class ShieldedVector(VectorWrapper):
             self._abandon(i)
 
     def _as_infos(self, verdicts: dict[int, Verdict]) -> dict[str, Any]:
-        """Return the verdicts as Gymnasium returns the infos of many environments."""
+        """Return the verdicts in the form of a vector environment's infos."""
         infos: dict[str, Any] = {}
         for i, verdict in verdicts.items():
             infos = self._add_info(infos, verdict.as_info(), i)
