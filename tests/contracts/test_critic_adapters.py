@@ -47,11 +47,11 @@ def test_a_library_that_is_not_installed_is_named(
     missing: str, adapter: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(InvalidSetting, match=f"'{missing}' must be installed.*pip install 'chary"):
+    with pytest.raises(InvalidSetting, match=f"Models of {missing} need the library.*pip install 'chary"):
         adapter(object())
 
 
-# d3rlpy holds gymnasium at 1.0.0; chary.wrappers asks for what came with 1.1.
+# d3rlpy pins gymnasium 1.0.0; chary.wrappers needs 1.1.
 @pytest.mark.skipif(
     tuple(int(part) for part in gymnasium.__version__.split(".")[:2]) < (1, 1),
     reason="chary.wrappers needs gymnasium 1.1",
@@ -161,7 +161,7 @@ def test_sb3_observations_of_another_shape_are_refused(cartpole: Any) -> None:
     critic = SB3Critic(cartpole)
     with pytest.raises(InvalidData, match=r"'observations' of SB3Critic\(DQN\) must fit its space"):
         checked_q_values(critic, np.zeros((2, 3)), 2)
-    with pytest.raises(InvalidData, match="must have one row an observation, got a single one"):
+    with pytest.raises(InvalidData, match="must have one row per observation, got a single one"):
         checked_q_values(critic, np.zeros(4), 2)
 
 
@@ -294,5 +294,5 @@ def test_a_d3rlpy_model_of_scaled_rewards_is_refused() -> None:
 
 def test_d3rlpy_observations_of_another_shape_are_refused() -> None:
     critic = D3RLPyCritic(fitted("DiscreteCQL"))
-    with pytest.raises(InvalidData, match=r"'q_values' of D3RLPyCritic\(DiscreteCQL\) must answer"):
+    with pytest.raises(InvalidData, match=r"'q_values' of D3RLPyCritic\(DiscreteCQL\) must accept"):
         checked_q_values(critic, np.zeros((2, 3)), 3)
