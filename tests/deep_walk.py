@@ -22,6 +22,7 @@ __all__ = [
     "move",
     "new_agent",
     "small",
+    "the_open",
     "walk_env",
     "walk_in_jax",
 ]
@@ -133,21 +134,28 @@ def walk_env(*, ends_at: int = 0, cut_at: int = 0, fails_at: int = 0, shape: tup
     return Walk()
 
 
+def the_open(agent: Any) -> Any:
+    """Return the one open episode of an agent."""
+    (now,) = agent._episodes
+    return now
+
+
 def go_on(agent: Any, decisions: int) -> list[Any]:
     """Play on with an agent, wherever it is, for so many decisions, and return them; episodes are numbers.
 
-    Where an episode is open, its observation says where the walk is.
+    Where an episode is open, its observation says where the walk is. An action that is outstanding is
+    requested again.
     """
     made: list[Any] = []
     while len(made) < decisions:
         if agent.open_episode is None:
             agent.begin(agent.episodes_begun, START)
-        now = agent._open
-        if now.t == HORIZON:
+        now = the_open(agent)
+        if now.t == HORIZON and not now.late:
             agent.finish(now.name)
             continue
-        state = np.asarray(now.observation, np.float64)
-        decision = agent.act(now.name, now.t, state)
+        state = np.asarray(now.state, np.float64)
+        decision = agent.act(now.name, now.t - now.late, state)
         after, reward = move(state, decision.action)
         agent.observe(now.name, Transition._make((state, decision.action, reward, after, False)))
         made.append(decision)

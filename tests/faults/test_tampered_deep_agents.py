@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.deep_walk import HORIZON, START, go_on, logged, new_agent
+from tests.deep_walk import HORIZON, START, go_on, logged, new_agent, the_open
 
 from chary import Setting, TabularAgent, make_agent
 from chary.errors import InvalidData, InvalidSetting
-from chary.storage.sealed import pack
+from chary.storage.sealed import pack, unpack
 
 jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
@@ -34,7 +34,7 @@ def _recorded(decided: bool) -> tuple[Arrays, str]:
     agent.warm_start(logged())
     go_on(agent, HORIZON + 2)
     if decided:
-        agent.act(agent.open_episode, 2, agent._open.observation)
+        agent.act(agent.open_episode, 2, the_open(agent).state)
     arrays, about = agent._record()
     # Copies: what the agent computes in may be written again.
     return {name: np.array(array) for name, array in arrays.items()}, json.dumps(about)
@@ -158,12 +158,12 @@ def test_counts_draws_and_money_out_of_range_are_refused_though_the_seal_is_righ
     wrong: dict[str, Any] = dict.fromkeys(counts, -1)
     for name, value in wrong.items():
         refused(sealed(tmp_path, {**arrays, name: np.full_like(arrays[name], value)}, about))
-    for name in ("open.draws.agent", "open.draws.batch"):
+    for name in ("open.0.draws.agent", "open.0.draws.batch"):
         for value in (-0.5, 1.0, np.nan):
             refused(sealed(tmp_path, {**arrays, name: np.full_like(arrays[name], value)}, about))
     for value in (-1.0, np.nan, np.inf):
-        refused(sealed(tmp_path, {**arrays, "open.ledger.deficit": np.array(value)}, about))
-    refused(sealed(tmp_path, {**arrays, "open.observation": np.full(6, np.nan, np.float32)}, about))
+        refused(sealed(tmp_path, {**arrays, "open.0.ledger.deficit": np.array(value)}, about))
+    refused(sealed(tmp_path, {**arrays, "open.0.observation": np.full(6, np.nan, np.float32)}, about))
     if not decided:
         for name, value in (
             ("action", np.int32(4)),
@@ -171,7 +171,12 @@ def test_counts_draws_and_money_out_of_range_are_refused_though_the_seal_is_righ
             ("reward", np.float64(np.nan)),
             ("reached", START.astype(np.float32) + 9),
         ):
-            refused(sealed(tmp_path, {**arrays, f"open.seen.step.{name}": np.asarray(value)}, about))
+            refused(sealed(tmp_path, {**arrays, f"unlearnt.step.{name}": np.asarray(value)}, about))
+
+
+def opened(about: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a description with changes of its one open episode."""
+    return {**about, "open": [{**about["open"][0], **changes}]}
 
 
 ABOUT: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -191,15 +196,20 @@ ABOUT: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a huge horizon": lambda about: {**about, "horizon": 2**62},
     "seed text": lambda about: {**about, "seed": "0"},
     "warmed 1": lambda about: {**about, "warmed": 1},
-    "open without a name": lambda about: {**about, "open": {**about["open"], "name": None}},
+    "open without a name": lambda about: opened(about, name=None),
     "open list": lambda about: {**about, "open": [1, 2]},
-    "open beyond the horizon": lambda about: {**about, "open": {**about["open"], "t": HORIZON + 1}},
-    "open at the horizon": lambda about: {**about, "open": {**about["open"], "t": HORIZON}},
-    "open before the start": lambda about: {**about, "open": {**about["open"], "t": -1}},
-    "no action": lambda about: {**about, "open": {**about["open"], "decision": [4, False, 0.0, -1]}},
-    "a refund": lambda about: {**about, "open": {**about["open"], "decision": [0, True, -1.0, 0]}},
-    "half a decision": lambda about: {**about, "open": {**about["open"], "decision": [0, True]}},
-    "a chain of texts": lambda about: {**about, "open": {**about["open"], "decision": [0, True, 0.0, "a"]}},
+    "open of another version": lambda about: {**about, "open": about["open"][0]},
+    "open twice": lambda about: {**about, "open": about["open"] * 2},
+    "another number": lambda about: opened(about, number=7),
+    "a chain of texts": lambda about: opened(about, chain="a"),
+    "a chain below none": lambda about: opened(about, chain=-2),
+    "half the flags": lambda about: opened(about, flags=[False]),
+    "flags 0": lambda about: opened(about, flags=[0, 0, 0]),
+    "networks that are not there": lambda about: opened(about, own=True, served=False),
+    "nobody served": lambda about: opened(about, served=False),
+    "unlearnt of nobody": lambda about: {**about, "unlearnt": [1, 0]},
+    "unlearnt before the start": lambda about: {**about, "unlearnt": [0, -1]},
+    "unlearnt of the future": lambda about: {**about, "unlearnt": [0, HORIZON]},
 }
 
 
@@ -209,3 +219,55 @@ def test_a_description_that_no_agent_has_is_refused_though_the_seal_is_right(
 ) -> None:
     arrays, about = record()
     refused(sealed(tmp_path, arrays, ABOUT[case](about)))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("decisions", {0: 4.0}),
+        ("decisions", {0: 0.5}),
+        ("decisions", {1: 2.0}),
+        ("decisions", {2: -1.0}),
+        ("decisions", {3: np.inf}),
+        ("decisions", {5: 9.0}),
+        ("decisions", {6: -2.0}),
+        ("states", {0: 9.0}),
+        ("states", {0: np.inf}),
+        ("reached", {0: 9.0}),
+        ("outcomes", {0: -1.0}),
+        ("outcomes", {1: np.inf}),
+        ("outcomes", {2: 0.5}),
+    ],
+)
+def test_a_step_that_no_agent_makes_is_refused(name: str, change: dict[int, float], tmp_path: Path) -> None:
+    arrays, about = record()
+    changed = arrays[f"open.0.{name}"].copy()
+    for column, value in change.items():
+        changed[1, column] = value
+    refused(sealed(tmp_path, {**arrays, f"open.0.{name}": changed}, about))
+
+
+def test_a_file_of_version_0_1_0_is_checked_too(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "deep.safetensors"
+    about, arrays = unpack(KIND, golden.read_bytes())
+    assert len(go_on_from(sealed(tmp_path, arrays, about))) == 1
+    now = about["open"]
+    for change in (
+        {"t": -1},
+        {"t": 10**6},
+        {"t": "1"},
+        {"name": None},
+        {"decision": [10**6, True, 0.0, 0]},
+        {"decision": [0, True, -1.0, 0]},
+        {"decision": [0, 1, 0.0, 0]},
+        {"decision": [0, True]},
+        {"decision": [0, True, 0.0, "a"]},
+    ):
+        refused(sealed(tmp_path, arrays, {**about, "open": {**now, **change}}))
+    for name, value in (("open.ledger.deficit", np.nan), ("open.observation", np.inf)):
+        refused(sealed(tmp_path, {**arrays, name: np.full_like(arrays[name], value)}, about))
+
+
+def go_on_from(path: Path) -> tuple[Any, ...]:
+    names: tuple[Any, ...] = deep.DeepAgent.load(path).open_episodes
+    return names

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.deep_walk import HORIZON, START, go_on, logged, new_agent, small, walk_in_jax
+from tests.deep_walk import HORIZON, START, go_on, logged, new_agent, small, the_open, walk_in_jax
 
 from chary import Transition
 
@@ -19,7 +19,7 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 pytest.importorskip("safetensors")
 deep: Any = pytest.importorskip("chary.deep")
-saving: Any = pytest.importorskip("chary.deep.saving")
+trees: Any = pytest.importorskip("chary.deep.trees")
 
 EPISODES = 8
 SEED = 3
@@ -41,7 +41,7 @@ def by_the_loop(environment: Any, options: Any, episodes: int) -> tuple[Any, Any
             compiler_options=UNOPTIMISED,
         )
         state, log, steps = run(jax.random.key(SEED))
-    return saving.arrays_of(state), *jax.tree.map(np.asarray, (log, steps))
+    return trees.arrays_of(state), *jax.tree.map(np.asarray, (log, steps))
 
 
 def assert_close(found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def test_the_step_api_does_what_the_compiled_loop_does(name: str) -> None:
         assert [decision.explored for decision in decisions] == steps.explored[k].tolist()
         assert decisions[-1].deficit == pytest.approx(log.deficit[k], rel=TOLERANCE)
         assert sum(decision.charge for decision in decisions) == pytest.approx(log.deficit[k], rel=TOLERANCE)
-    assert_close(saving.arrays_of(agent._state), state)
+    assert_close(trees.arrays_of(agent._state), state)
     # A learner that always plays the same proves little.
     assert len(set(steps.action.ravel().tolist())) > 1
     if name == "chary":
@@ -108,7 +108,7 @@ def test_a_warm_start_from_the_loops_own_warm_up_ends_in_the_loops_state() -> No
     environment = walk_in_jax()
     with jax.enable_x64(True):
         begin = jax.jit(lambda key: deep.begin(environment, options, key), compiler_options=UNOPTIMISED)
-        wanted = saving.arrays_of(begin(jax.random.key(SEED)))
+        wanted = trees.arrays_of(begin(jax.random.key(SEED)))
     # What it played can be read off its replay: inputs, next inputs, action and reward of every step.
     rows = wanted["replay.rows"][: 2 * HORIZON]
     steps = [
@@ -118,7 +118,7 @@ def test_a_warm_start_from_the_loops_own_warm_up_ends_in_the_loops_state() -> No
     agent = new_agent("chary", SEED, warm_up=2)
     agent.warm_start([steps[:HORIZON], steps[HORIZON:]])
     assert agent.updates == 3
-    assert_close(saving.arrays_of(agent._state), wanted)
+    assert_close(trees.arrays_of(agent._state), wanted)
 
 
 # After how many decisions; whether the last one was observed, and the episode finished if it was over.
@@ -141,7 +141,7 @@ def brought_to(name: str, moment: str) -> Any:
     if decisions and not observed:
         if agent.open_episode is None:
             agent.begin(agent.episodes_begun, START)
-        agent.act(agent.open_episode, agent._open.t, agent._open.observation)
+        agent.act(agent.open_episode, the_open(agent).t, the_open(agent).state)
     return agent
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.deep_walk import HORIZON, START, go_on, logged, move, new_agent, small, walk_env
+from tests.deep_walk import HORIZON, START, go_on, logged, move, new_agent, small, the_open, walk_env
 
 from chary import Transition
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
@@ -28,9 +28,9 @@ def content(agent: Any) -> bytes:
 
 def step(agent: Any, **changes: Any) -> Any:
     """Return a right answer to the outstanding action, with changes."""
-    state = agent._open.observation.astype(np.float64)
-    after, reward = move(state, agent._open.decision.action)
-    told = Transition._make((state, agent._open.decision.action, reward, after, False))
+    state, action = the_open(agent).state.astype(np.float64), the_open(agent).steps[-1].decision.action
+    after, reward = move(state, action)
+    told = Transition._make((state, action, reward, after, False))
     return told._replace(**changes)
 
 
@@ -55,6 +55,12 @@ def decided() -> Any:
 def observed() -> Any:
     agent = decided()
     agent.observe("now", step(agent))
+    return agent
+
+
+def waiting() -> Any:
+    agent = decided()
+    agent.finish("now")
     return agent
 
 
@@ -102,20 +108,18 @@ CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], type[CharyError]
     "abandon before begin": (idle, lambda a: a.abandon(0), OutOfOrder),
     "ledger before begin": (idle, lambda a: a.ledger(0), OutOfOrder),
     "begin without a name": (idle, lambda a: a.begin(None, START), InvalidData),
-    "begin a second": (opened, lambda a: a.begin("other", START), OutOfOrder),
     "begin the same": (opened, lambda a: a.begin("now", START), OutOfOrder),
     "play while open": (opened, lambda a: a.play(walk_env(), episodes=1), OutOfOrder),
     "warm start while open": (opened, lambda a: a.warm_start(logged()), OutOfOrder),
     "act elsewhere": (opened, lambda a: a.act("other", 0, START), OutOfOrder),
-    "act for a list": (opened, lambda a: a.act(["now"], 0, START), InvalidData),
+    "act for a list": (opened, lambda a: a.act(["now"], 0, START), OutOfOrder),
     "act too late": (opened, lambda a: a.act("now", 1, START), OutOfOrder),
     "act at no time": (opened, lambda a: a.act("now", "0", START), OutOfOrder),
     "act before time": (opened, lambda a: a.act("now", -1, START), OutOfOrder),
     "act at another place": (opened, lambda a: a.act("now", 0, START + 1), InvalidData),
     "observe before act": (opened, lambda a: a.observe("now", logged()[0][0]), OutOfOrder),
     "act again elsewhere": (decided, lambda a: a.act("now", 0, START + 1), InvalidData),
-    "act without observe": (decided, lambda a: a.act("now", 1, START), OutOfOrder),
-    "finish without observe": (decided, lambda a: a.finish("now"), OutOfOrder),
+    "act beyond the next": (decided, lambda a: a.act("now", 2, START), OutOfOrder),
     "observe nothing": (decided, lambda a: a.observe("now", None), InvalidData),
     "observe a tuple": (decided, lambda a: a.observe("now", tuple(step(a))), InvalidData),
     "another action": (
@@ -132,14 +136,21 @@ CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], type[CharyError]
     "reward text": (decided, lambda a: a.observe("now", step(a, reward="1")), InvalidData),
     "terminated 1": (decided, lambda a: a.observe("now", step(a, terminated=1)), InvalidData),
     "observe twice": (observed, lambda a: a.observe("now", logged()[0][0]), OutOfOrder),
+    "observe otherwise": (
+        observed,
+        lambda a: a.observe("now", the_open(a).steps[0].outcome._replace(reward=7.0), t=0),
+        InvalidData,
+    ),
+    "taken is another": (decided, lambda a: a.observe("now", step(a), taken=9), InvalidAction),
+    "finish again": (waiting, lambda a: a.finish("now"), OutOfOrder),
+    "act while closing": (waiting, lambda a: a.act("now", 1, START), OutOfOrder),
     "act on what was left": (observed, lambda a: a.act("now", 1, START), InvalidData),
-    "act on a step observed": (observed, lambda a: a.act("now", 0, START), OutOfOrder),
     "act after a terminal state": (
         terminal,
-        lambda a: a.act("now", 1, a._open.observation),
+        lambda a: a.act("now", 1, the_open(a).state),
         OutOfOrder,
     ),
-    "act after the horizon": (over, lambda a: a.act(0, HORIZON, a._open.observation), OutOfOrder),
+    "act after the horizon": (over, lambda a: a.act(0, HORIZON, the_open(a).state), OutOfOrder),
     **{f"begin with {k}": (idle, partial(begin_at, x), InvalidData) for k, x in BAD.items()},
     **{f"act with {k}": (opened, partial(act_at, x), InvalidData) for k, x in BAD.items()},
     **{f"reach {k}": (decided, partial(reach, x), InvalidData) for k, x in BAD.items()},

@@ -17,14 +17,14 @@ from chary.deep.networks import EXPLORER, Networks, forward, one, with_time
 from chary.deep.options import DeepOptions
 from chary.deep.replay import drawn, keep
 from chary.deep.sac import drawn_action
-from chary.deep.shielding import Chain, advance, close, decide
+from chary.deep.shielding import ChainState, advance, close, decide
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
 __all__ = [
     "Choice",
     "Draws",
-    "Transition",
+    "Observed",
     "choose",
     "closed",
     "learn_from",
@@ -43,13 +43,13 @@ class Draws(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What an agent does at one step, and what follows for its ledger and its chain.
+    """The action of one step, and what follows for the ledger and the chain.
 
     Args:
         action: The action played.
-        baseline: The baseline's.
+        baseline: The baseline's action.
         explored: Whether the explorer, or chance, chose it.
-        charge: V_hi - Q_lo of the action played, booked or not, capped by nothing.
+        charge: V_hi - Q_lo of the action played, booked or not, without any cap.
         ledger: The episode's ledger with it.
         chain: The chain with it.
     """
@@ -59,11 +59,11 @@ class Choice(NamedTuple):
     explored: jax.Array
     charge: jax.Array
     ledger: Ledger
-    chain: Chain
+    chain: ChainState
 
 
-class Transition(NamedTuple):
-    """One step of an environment: observations (d,), the rest one number each."""
+class Observed(NamedTuple):
+    """One step of an environment as arrays: observations (d,), the rest one number each."""
 
     observation: jax.Array
     action: jax.Array
@@ -75,7 +75,7 @@ class Transition(NamedTuple):
 def opened(options: DeepOptions, state: State, horizon: int) -> tuple[State, jax.Array, Draws]:
     """Return the state with the plan of a new episode, a key for the environment, and all draws, (H, ...)."""
     later, reset_key, agent_key, batch_key = jax.random.split(state.key, 4)
-    # In one go: a generator called at every step costs more than its numbers.
+    # All at once: a generator called at every step costs more than its numbers.
     draws = Draws(
         jax.random.uniform(agent_key, (horizon, 2), jnp.float32),
         jax.random.uniform(batch_key, (horizon, options.batch), jnp.float32),
@@ -83,9 +83,9 @@ def opened(options: DeepOptions, state: State, horizon: int) -> tuple[State, jax
     return state._replace(key=later, plan=_plan(state)), reset_key, draws
 
 
-def closed(options: DeepOptions, state: State) -> State:
-    """Return the state after the end of an episode."""
-    return state._replace(chain=close(options, state.chain), episodes=state.episodes + 1)
+def closed(options: DeepOptions, state: State, busy: jax.Array | bool = False) -> State:
+    """Return the state after the end of an episode; `busy` as in `choose`."""
+    return state._replace(chain=close(options, state.chain, busy), episodes=state.episodes + 1)
 
 
 def choose(
@@ -98,19 +98,23 @@ def choose(
     horizon: int,
     draw: Draws,
     playing: jax.Array,
+    busy: jax.Array | bool = False,
 ) -> Choice:
-    """Return what the agent called `options.agent` does; where not `playing`, nothing is booked."""
+    """Return the choice of the agent `options.agent`; where not `playing`, nothing is booked.
+
+    `busy` says that another open episode plays the chain, so that this one cannot take it up.
+    """
     inputs = _acting_inputs(options, state.chain, observation, t, horizon)
     values = forward(state.plan, inputs)[:, 0]
     if options.agent in ("dqn", "sac"):
-        # They have no plan: they play what their networks say at the moment.
+        # They have no plan: they play by their present networks.
         values = values.at[EXPLORER].set(forward(one(state.networks, EXPLORER), inputs)[0, 0])
     said = prices(values)
     charges = said.charges.astype(jnp.float64)
     if options.charge_from == "start":
         charges = charges * jnp.power(jnp.float64(options.discount), t)
     if options.agent == "chary":
-        verdict = decide(options, rule, ledger, state.chain, t, observation, charges[said.explorer])
+        verdict = decide(options, rule, ledger, state.chain, t, observation, charges[said.explorer], busy)
         action, explored = jnp.where(verdict.explored, said.explorer, said.baseline), verdict.explored
         ledger = selected(playing, verdict.ledger, ledger)
         chain = selected(playing, verdict.chain, state.chain)
@@ -123,7 +127,7 @@ def choose(
 def learn_from(
     options: DeepOptions,
     state: State,
-    seen: Transition,
+    seen: Observed,
     t: jax.Array,
     horizon: int,
     explored: jax.Array,
@@ -138,7 +142,7 @@ def learn_from(
     return update(options, state, drawn(state.replay, draw.batch))
 
 
-def remember(state: State, seen: Transition, t: jax.Array, horizon: int, playing: jax.Array) -> State:
+def remember(state: State, seen: Observed, t: jax.Array, horizon: int, playing: jax.Array) -> State:
     """Return the state with one transition more in its replay and its bonus, unless not `playing`."""
     phi = featurise(state.features, seen.observation)
     inverse, bonus = learn(state.inverse, phi, seen.action, playing.astype(jnp.float32))
@@ -166,7 +170,7 @@ def selected(condition: jax.Array, yes: Any, no: Any) -> Any:
 
 
 def _plan(state: State) -> Networks:
-    """Return the plan of a new episode: the networks as they are, but the explorer of an open chain stays."""
+    """Return the plan of a new episode: the present networks, but the explorer of an open chain stays."""
 
     def newest(now: jax.Array, old: jax.Array) -> jax.Array:
         return now.at[EXPLORER].set(jnp.where(state.chain.open, old[EXPLORER], now[EXPLORER]))
@@ -175,7 +179,7 @@ def _plan(state: State) -> Networks:
 
 
 def _acting_inputs(
-    options: DeepOptions, chain: Chain, observation: jax.Array, t: jax.Array, horizon: int
+    options: DeepOptions, chain: ChainState, observation: jax.Array, t: jax.Array, horizon: int
 ) -> jax.Array:
     """Return the networks' inputs (1, D), or (3, 1, D) where the explorer has a clock of its own."""
     now = with_time(observation, t, horizon)

@@ -3,117 +3,92 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents.protocol import EpisodeId, Transition, check_episode_id
+from chary.agents._episodes import Episodes, OpenEpisode
+from chary.agents.protocol import EpisodeId, Transition
 from chary.deep.acting import Draws
-from chary.deep.acting import Transition as Step
-from chary.deep.calls import Seen, compiled_calls, shared
+from chary.deep.calls import Own, Seen, compiled_calls, own_of, shared, with_own
 from chary.deep.learner import State
+from chary.deep.observations import Floats, Form, as_observed
 from chary.deep.options import DeepOptions
-from chary.deep.saving import arrays_of, tree_like
+from chary.deep.playing import EpisodeSummary, play_on, spaces_of
 from chary.deep.shielding import chain_counts, rule_on_arrays
-from chary.errors import (
-    CharyError,
-    InvalidAction,
-    InvalidData,
-    InvalidSetting,
-    OutOfOrder,
-    Unwritable,
-    as_float,
-    check_integer,
-    check_seed,
-)
+from chary.errors import InvalidAction, InvalidSetting, OutOfOrder, check_integer, check_seed
 from chary.shield import Decision, Ledger
-from chary.storage.files import as_path, write_file
-from chary.storage.sealed import pack, unpack
+from chary.storage.sealed import load_sealed, pack, save_sealed
 
 if TYPE_CHECKING:
     import gymnasium
 
 __all__ = ["DeepAgent", "EpisodeSummary"]
 
-Floats = NDArray[np.float32]
-
 KIND = "deep agent"
-# What values of other types raise on the way from a file.
-MALFORMED = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
-# Logged transitions of one compiled call; the last call is filled up with ones that do not count.
+# Logged transitions per compiled call; the last call is filled up with ones that do not count.
 CHUNK = 512
 # The draws of an episode are one array, addressed by 32 bits.
 LARGEST_DRAWS = 2**31 - 1
 
 
-class EpisodeSummary(NamedTuple):
-    """What one episode on a Gymnasium environment came to.
+@dataclass(slots=True, eq=False)
+class Pinned:
+    """The part of an open episode that no other shares.
 
-    Args:
-        number: Episodes begun before it.
-        returns: Discounted sum of rewards.
-        rewards: Plain sum of rewards.
-        steps: Steps played.
-        deficit: What the ledger has booked; 0 for agents without one.
-        explored: Steps that the explorer, or chance, chose.
-        terminated: Whether it ended in a terminal state.
+    `number` counts the episodes begun before, `chain` is the chain it played last. `own` is its part of the
+    compiled state while another episode's part is there.
     """
 
-    number: int
-    returns: float
-    rewards: float
-    steps: int
-    deficit: float
-    explored: int
-    terminated: bool
-
-
-@dataclass(slots=True)
-class _Open:
-    """The open episode: where it is, and what was decided there. `seen` is step t - 1 until it is learnt."""
-
-    name: EpisodeId
-    observation: Floats
-    ledger: Ledger
     draws: Draws
-    t: int = 0
-    decision: Decision | None = None
-    seen: Seen | None = None
+    ledger: Ledger
+    number: int
+    chain: int = -1
+    own: Own | None = None
 
-    @property
-    def terminated(self) -> bool:
-        return self.seen is not None and bool(self.seen.step.ended)
+
+Open: TypeAlias = OpenEpisode[Floats, Pinned]
+
+
+class Unlearnt(NamedTuple):
+    """The outcome observed last, of step `t` of an open episode; the next call learns from it."""
+
+    now: Open
+    t: int
+    seen: Seen
 
 
 @final
 class DeepAgent:
-    """The deep learner for an environment outside JAX: begin, act, observe, finish; one episode at a time.
+    """The deep learner for environments outside JAX: begin, act, observe, finish, for any number of episodes.
 
-    It acts and learns as the compiled loop of `chary.deep.train` does: an update of all networks after every
-    step, by networks frozen during an episode. `observe` only keeps the transition; the next `act` learns
-    from it and chooses in one compiled call. Where an episode ends before the horizon the compiled loop goes
-    on learning until the horizon, and this agent does not. A decision may be asked for twice: the answer is
-    the same and nothing more is booked. Every call that raises a CharyError leaves the agent as it was.
+    It acts and learns as the compiled loop of `chary.deep.train` does: an update of all networks for every
+    step observed, by networks frozen during an episode. `observe` only keeps the transition; the next call
+    learns from it, so that a step is one compiled call. Where an episode ends before the horizon the compiled
+    loop goes on learning until the horizon, and this agent does not.
+
+    A decision may be requested twice: the answer is the same and nothing more is booked. Outcomes may come
+    late and in any order; each is learnt when it comes. There is one chain for all open episodes: one of them
+    plays it, and another may take it up where it waits. Every call that raises a CharyError leaves the agent
+    as it was.
 
     Observations are vectors of numbers and rewards are as they come: nothing is standardised. Networks learn
     well where both are of the order of 1, as those of `chary/HIV-v0` are; for other environments see
     `gymnasium.wrappers.NormalizeObservation` and `NormalizeReward`. Budget, deficit and charges are in the
-    units of the rewards given. The promise is uncertified: networks are no bounds.
+    units of the rewards given. The promise is uncertified: networks are not bounds.
 
     Args:
-        options: Who plays, and how it learns. `warm_up` is of the compiled loop alone: this agent never plays
-            random episodes of its own; `pretraining` follows `warm_start`.
+        options: The agent, and how it learns. `warm_up` is for the compiled loop alone: this agent never
+            plays random episodes; `pretraining` follows `warm_start`.
         observation_size: The length of an observation.
         n_actions: The number A of actions.
-        horizon: H, after how many steps an episode ends at the latest.
-        seed: Where all of the agent's randomness comes from, >= 0.
+        horizon: H, the largest number of steps of an episode.
+        seed: The seed of all of the agent's randomness, >= 0.
 
     Raises:
         InvalidSetting: if something is of the wrong type or out of range.
@@ -131,10 +106,12 @@ class DeepAgent:
     """
 
     # Set by `_declare`, which `__init__` and `load` share.
-    _open: _Open | None
     _begun: int
     _warmed: bool
     _state: State
+    # The open episode whose own part is in `_state`.
+    _served: Open | None
+    _unlearnt: Unlearnt | None
 
     def __init__(
         self, options: DeepOptions, *, observation_size: int, n_actions: int, horizon: int, seed: int = 0
@@ -158,15 +135,15 @@ class DeepAgent:
         Observations of several dimensions are flattened to a vector, and not standardised.
 
         Args:
-            env: What will be played.
-            options: Who plays, and how it learns.
+            env: The environment to be played.
+            options: The agent, and how it learns.
             horizon: H; None takes the time limit that the environment was registered with.
-            seed: Where all of the agent's randomness comes from.
+            seed: The seed of all of the agent's randomness.
 
         Raises:
             InvalidSetting: if the environment has other spaces, or no horizon is known.
         """
-        shape, n_actions = _spaces(env)
+        shape, n_actions = spaces_of(env)
         if horizon is None:
             horizon = None if env.spec is None else env.spec.max_episode_steps
             if horizon is None or horizon < 1:
@@ -177,8 +154,23 @@ class DeepAgent:
         agent = cls(
             options, observation_size=math.prod(shape), n_actions=n_actions, horizon=horizon, seed=seed
         )
-        agent._shape = shape
+        agent._form = agent._form._replace(shape=shape)
         return agent
+
+    @property
+    def observation_size(self) -> int:
+        """The length of an observation."""
+        return self._form.size
+
+    @property
+    def n_actions(self) -> int:
+        """The number A of actions."""
+        return self._form.n_actions
+
+    @property
+    def horizon(self) -> int:
+        """H, the largest number of steps of an episode."""
+        return self._form.horizon
 
     @property
     def episodes_begun(self) -> int:
@@ -186,13 +178,23 @@ class DeepAgent:
         return self._begun
 
     @property
+    def open_episodes(self) -> tuple[EpisodeId, ...]:
+        """The episodes begun and neither complete nor abandoned."""
+        return self._episodes.names
+
+    @property
     def open_episode(self) -> EpisodeId | None:
-        """The episode that is open, if any."""
-        return None if self._open is None else self._open.name
+        """The episode that is open, where just one is."""
+        return self._episodes.names[0] if len(self._episodes) == 1 else None
+
+    @property
+    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
+        """The steps of open episodes that were decided and whose outcomes are not known yet."""
+        return self._episodes.outstanding
 
     @property
     def updates(self) -> int:
-        """Updates made; a step that was observed counts with the next call of `act` or `finish`."""
+        """Updates made; the step observed last counts with the next call."""
         return int(self._state.updates)
 
     @property
@@ -202,16 +204,16 @@ class DeepAgent:
 
     @property
     def standing(self) -> str:
-        """How sure the promise is: networks are no bounds."""
+        """How sure the promise is: networks are not bounds."""
         return "uncertified"
 
     def ledger(self, episode: EpisodeId) -> Ledger:
-        """Return what an open episode has spent.
+        """Return the ledger of an open episode.
 
         Raises:
             OutOfOrder: if the episode is not open.
         """
-        kept = self._opened("ledger", episode).ledger
+        kept = self._episodes.named("ledger", episode).pinned.ledger
         return Ledger(bool(kept.closed), float(kept.deficit))
 
     def warm_start(self, episodes: Iterable[Sequence[Transition]]) -> None:
@@ -230,7 +232,7 @@ class DeepAgent:
                 f"'warm_start' must be called once and before the first episode, got {said}. "
                 "Pass all logged episodes at once."
             )
-        steps, times = self._logged(episodes)
+        steps, times = self._form.logged(episodes)
         if not steps:
             return
         with jax.enable_x64(True):
@@ -242,7 +244,7 @@ class DeepAgent:
                 told = np.array([*at, *([0] * missing)], np.int32)
                 self._state = self._calls.remember(self._state, whole, told, counts)
             if self.options.pretraining:
-                # The key by which the compiled loop pretrains.
+                # The key with which the compiled loop pretrains.
                 key = jax.random.split(jax.random.key(self.seed), 3)[2]
                 keys = jax.random.split(key, self.options.pretraining)
                 self._state = self._calls.pretrain(self._state, keys)
@@ -252,175 +254,187 @@ class DeepAgent:
         """Open an episode that starts with `observation`.
 
         Raises:
-            OutOfOrder: if an episode is open.
-            InvalidData: if `episode` is no name, or `observation` no vector of finite numbers of that length.
+            OutOfOrder: if it is open already.
+            InvalidData: if `episode` is not a name, or `observation` not a vector of finite numbers of that
+                length.
         """
-        name = check_episode_id(episode)
-        if self._open is not None:
-            raise OutOfOrder(
-                f"'begin' must come when no episode is open, got {episode!r} while {self._open.name!r} is. "
-                "Finish or abandon that one first."
-            )
-        seen = self._observation("observation", observation)
+        name = self._episodes.unused(episode)
+        seen = self._form.observation("observation", observation)
+        self._learn()
         with jax.enable_x64(True):
+            self._serve(None)
             self._state, draws, ledger = self._calls.open(self._state)
-        self._open = _Open(name, seen, ledger, draws)
+        self._episodes.open(name, seen, Pinned(draws, ledger, self._begun))
+        self._served = self._episodes.named("begin", name)
         self._begun += 1
 
     def act(self, episode: EpisodeId, t: int, observation: ArrayLike) -> Decision:
-        """Learn from the step before, and return what to play at step `t`.
+        """Learn from the step observed last, and return what to play at step `t`.
 
-        `charge` is what was booked, 0 where nothing was explored; `plan` counts the episodes begun before;
+        `charge` is the charge booked, 0 where nothing was explored; `plan` counts the episodes begun before;
         `chain` is the number of the meta-rollout played, or -1. Agents without a budget book nothing.
+
+        Args:
+            episode: An open episode.
+            t: Its next step, or one decided before: then the answer is the same.
+            observation: The observation it is at. Where the outcome of the last step is not known yet, this
+                is where that step led.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
             InvalidData: if `observation` is not the one that the episode is at.
         """
-        now = self._opened("act", episode)
-        step = check_integer("t", t, minimum=0, error=OutOfOrder)
-        over = now.terminated or now.t == self.horizon
-        if step != now.t or over:
-            expected = "finish, for it is over" if over else f"act with t = {now.t}"
-            raise OutOfOrder(f"'t' must be the next step of episode {episode!r}, got {t!r}. Call {expected}.")
-        self._check_same("observation", observation, now)
-        if now.decision is not None:
-            return now.decision
-        told = (now.ledger, now.draws, self._rule, now.observation, np.int32(step))
+        now = self._episodes.named("act", episode)
+        seen = self._form.observation("observation", observation)
+        decided = self._episodes.ask(now, t, seen)
+        if decided is not None:
+            return decided
+        pinned = now.pinned
         with jax.enable_x64(True):
-            if now.seen is None:
-                chain, now.ledger, said = self._calls.choose(self._state, *told)
+            unlearnt = self._taken_up(now)
+            if now.late:
+                self._move(self._calls.move, np.bool_(now.steps[-1].decision.explored), seen)
+            told = (pinned.ledger, pinned.draws, self._rule, seen, np.int32(now.t), self._busy(now))
+            if unlearnt is None:
+                chain, pinned.ledger, said = self._calls.choose(self._state, *told)
                 self._state = self._state._replace(chain=chain)
             else:
-                self._state, now.ledger, said = self._calls.learn_and_choose(self._state, *told, now.seen)
-        now.seen = None
+                self._state, pinned.ledger, said = self._calls.learn_and_choose(self._state, *told, unlearnt)
         # One transfer from the device for all of it.
-        action, explored, charge, deficit, chain = np.asarray(said).tolist()
-        now.decision = self._decision(int(action), bool(explored), charge, deficit, int(chain), self._begun)
-        return now.decision
+        action, explored, charge, deficit, number = np.asarray(said).tolist()
+        if explored and number >= 0:
+            pinned.chain = int(number)
+        decision = Decision(
+            int(action),
+            bool(explored),
+            charge,
+            deficit,
+            self._room(deficit),
+            pinned.number,
+            pinned.chain if explored else -1,
+        )
+        return self._episodes.decide(now, seen, decision)
 
-    def observe(self, episode: EpisodeId, transition: Transition) -> None:
-        """Take in where the action led; `state` and `next_state` of the transition are observations.
+    def observe(
+        self, episode: EpisodeId, transition: Transition, *, t: int | None = None, taken: int | None = None
+    ) -> None:
+        """Take in where a decided action led; an outcome observed twice counts once.
+
+        Args:
+            episode: An open episode, or one that was finished and whose outcomes are not all known.
+            transition: The step in the environment; `state` and `next_state` are observations.
+            t: At which step; may be left out where only one outcome is outstanding.
+            taken: The action of the transition, where it is not the one decided. The charge of the decision
+                stays booked, the chain waits where it was, and the transition is learnt from.
 
         Raises:
-            OutOfOrder: if no action is outstanding.
-            InvalidAction: if another action was played than the one decided.
+            OutOfOrder: if step `t` was not decided, or it is not clear which step is meant, or `taken` comes
+                too late for a chain.
+            InvalidAction: if another action was played than the one decided and `taken` does not name it.
             InvalidData: if the transition does not start where the action was decided, or is not made of
                 finite numbers.
         """
-        now = self._opened("observe", episode)
-        if now.decision is None:
-            raise OutOfOrder(
-                f"'observe' must follow an action, got none outstanding in episode {episode!r}. Call act "
-                "first."
-            )
-        seen = self._checked(transition)
-        if int(seen.action) != now.decision.action:
-            raise InvalidAction(
-                f"'action' must be the one decided, {now.decision.action}, got {seen.action}."
-            )
-        self._check_same("state", transition.state, now)
-        now.seen = Seen(seen, np.bool_(now.decision.explored))
-        now.observation, now.decision = np.asarray(seen.reached), None
-        now.t += 1
+        now = self._episodes.named("observe", episode)
+        t = self._episodes.step_of(now, t)
+        step = self._form.transition(transition)
+        if not self._episodes.is_news(now, t, step, taken):
+            return
+        self._learn()
+        decision = now.steps[t].decision
+        overruled = step.action != decision.action
+        if overruled and decision.chain >= 0:
+            with jax.enable_x64(True):
+                self._serve(now)
+                self._move(self._calls.part, step.state)
+        # Where a later step was decided, the chain has moved on already.
+        moves = decision.explored and not overruled and now.is_last(t)
+        self._unlearnt = Unlearnt(now, t, Seen(as_observed(step), np.bool_(moves)))
+        self._episodes.note(now, t, step)
+        self._settle(now)
 
     def finish(self, episode: EpisodeId) -> None:
-        """Learn from the last step, and close the episode.
+        """Note that no more decisions will be requested; the episode stays open until all outcomes are known.
 
         An episode may end before its horizon without a terminal state, as where a wrapper cuts it off: what
-        would have followed is then part of the values, for only the horizon and terminal states are ends to
-        them.
+        would have followed is then part of the values, for which only the horizon and terminal states are
+        ends.
 
         Raises:
-            OutOfOrder: if it is not open, or its last action was not observed.
+            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
-        now = self._opened("finish", episode)
-        if now.decision is not None:
-            raise OutOfOrder(
-                f"'finish' must follow an observation, got one outstanding in episode {episode!r}. Call "
-                "observe, or abandon the episode."
-            )
-        with jax.enable_x64(True):
-            if now.seen is None:
-                self._state = self._calls.close(self._state)
-            else:
-                self._state = self._calls.learn_and_close(
-                    self._state, now.draws, now.seen, np.int32(now.t - 1)
-                )
-        self._open = None
+        now = self._episodes.named("finish", episode)
+        self._episodes.close(now)
+        self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
-        """Close an episode that will not be heard of again.
+        """Close an episode whose outstanding outcomes will never be known.
 
-        What was observed stays learnt: there is an update at every step, and it is not taken back. An action
-        decided and never observed has not happened as far as its chain is concerned: that waits where the
-        action was to be taken. Chains end as at any end of an episode, and the budget is not refunded.
+        What was observed stays learnt: there is an update for every step, and it is not taken back. An action
+        decided last and never observed has not happened as far as its chain is concerned: the chain waits
+        where the action was to be played. The budget is not refunded.
 
         Raises:
             OutOfOrder: if it is not open.
         """
-        now = self._opened("abandon", episode)
-        if now.decision is None:
-            self.finish(episode)
-            return
-        with jax.enable_x64(True):
-            self._state = self._calls.break_off(self._state, now.observation)
-        self._open = None
+        now = self._episodes.named("abandon", episode)
+        if now.released:
+            self._learn()
+        elif now.late:
+            with jax.enable_x64(True):
+                self._taken_up(now)
+                self._state = self._calls.break_off(self._state, self._busy(now), now.state)
+            self._served = None
+        else:
+            self._release(now)
+        self._episodes.drop(now)
 
     def play(
         self, env: gymnasium.Env[Any, Any], *, episodes: int, seed: int | None = None
     ) -> Iterator[EpisodeSummary]:
-        """Play and learn on a Gymnasium environment, and yield what each episode came to.
+        """Play and learn on a Gymnasium environment, and yield a summary per episode.
 
-        An episode ends where the environment says so, or after the agent's horizon. One that an error breaks
+        An episode ends where the environment ends it, or after the agent's horizon. One that an error breaks
         off is abandoned.
 
         Args:
             env: An environment with Box observations and Discrete actions from 0, of the agent's sizes.
-            episodes: How many episodes to play, >= 1.
-            seed: Given to the first `reset`; None leaves the environment's generator alone.
+            episodes: The number of episodes to play, >= 1.
+            seed: Passed to the first `reset`; None leaves the environment's generator alone.
 
         Raises:
             InvalidSetting: if the environment has other spaces, or a number is out of range.
             OutOfOrder: if an episode is open.
             InvalidData: from the iterator, if an observation or a reward is not finite.
         """
-        shape, n_actions = _spaces(env)
+        shape, n_actions = spaces_of(env)
         if (math.prod(shape), n_actions) != (self.observation_size, self.n_actions):
             raise InvalidSetting(
-                f"'env' must have {self.observation_size} numbers an observation and {self.n_actions} "
+                f"'env' must have {self.observation_size} numbers per observation and {self.n_actions} "
                 f"actions, as the agent has, got {math.prod(shape)} and {n_actions}."
             )
         number = check_integer("episodes", episodes, minimum=1)
         first_seed = None if seed is None else check_seed(seed)
-        if self._open is not None:
+        if len(self._episodes):
             raise OutOfOrder(
-                f"'play' must come when no episode is open, got {self._open.name!r}, which is. "
+                f"'play' must come when no episode is open, got {self._episodes.names[0]!r}, which is. "
                 "Finish or abandon it first."
             )
-        return self._play(env, number, first_seed)
+        return play_on(self, env, number, first_seed)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write all of the agent to a file, an open episode included: `load` goes on as this one would.
+        """Write all of the agent to a file, open episodes included: `load` continues as this one would.
 
-        The file is sealed safetensors, which other programs can read; what the agent is stands in it as JSON.
-        It is written whole or not at all. On the same machine the rest of a run is the same to the bit.
+        The file is sealed safetensors, which other programs can read, with a description in JSON. It is
+        written whole or not at all. On the same machine the rest of a run is the same to the bit.
 
         Args:
-            path: Where to.
-            overwrite: Whether a file that is there may be replaced.
+            path: The file to write.
+            overwrite: Whether an existing file may be replaced.
 
         Raises:
             InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
         """
-        target = as_path("path", path)
-        if target.exists() and not overwrite:
-            raise InvalidSetting(f"'path' must be new, got {target}, which exists. Pass overwrite=True.")
-        arrays, about = self._record()
-        try:
-            write_file(target, pack(KIND, arrays, about, container="safetensors"))
-        except (OSError, UnicodeError) as problem:
-            raise Unwritable(f"'path' must be writable, got {target}: {problem}.") from problem
+        save_sealed(path, lambda: pack(KIND, *self._record(), container="safetensors"), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> DeepAgent:
@@ -429,34 +443,27 @@ class DeepAgent:
         Raises:
             InvalidData: if the file is missing, truncated, changed, of another schema or of another kind.
         """
-        source = as_path("path", path)
-        try:
-            content = source.read_bytes()
-        except (OSError, UnicodeError) as problem:
-            raise InvalidData(f"'path' must be a file to read, got {source}: {problem}.") from problem
-        try:
-            about, arrays = unpack(KIND, content)
-            agent = cls.__new__(cls)
-            agent._restore(arrays, about)
-        except CharyError as problem:
-            raise InvalidData(f"'path' must hold a deep agent, got {source}: {problem}") from problem
-        except MALFORMED as problem:
-            raise InvalidData(
-                f"'path' must hold a deep agent, got {source}, where {type(problem).__name__} was met: "
-                f"{problem}."
-            ) from problem
-        return agent
+        from chary.deep.saving import restored
+
+        return load_sealed(path, KIND, "a deep agent", restored)[0]
+
+    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        from chary.deep.saving import record
+
+        return record(self)
 
     def _declare(
         self, options: object, shape: tuple[int, ...], n_actions: int, horizon: int, seed: int
     ) -> None:
-        """Check and take on what the agent is, all but what it has learnt."""
+        """Check and set what the agent is, all but what it has learnt."""
         if not isinstance(options, DeepOptions):
             raise InvalidSetting(f"'options' must be DeepOptions, got {type(options).__name__}.")
         self.options = options
-        self.observation_size = math.prod(shape)
-        self.n_actions = check_integer("n_actions", n_actions, minimum=1)
-        self.horizon = check_integer("horizon", horizon, minimum=1)
+        self._form = Form(
+            shape,
+            check_integer("n_actions", n_actions, minimum=1),
+            check_integer("horizon", horizon, minimum=1),
+        )
         self.seed = check_integer("seed", seed, minimum=0)
         if self.horizon * options.batch > LARGEST_DRAWS:
             raise InvalidSetting(
@@ -466,252 +473,84 @@ class DeepAgent:
         if options.action >= self.n_actions:
             raise InvalidAction(
                 f"'action' must lie in 0..{self.n_actions - 1}, got {options.action!r}. "
-                "It is what the agent 'constant' plays."
+                "It is the action of the agent 'constant'."
             )
-        self._shape = shape
         self._limit = options.budget_rule.limit if options.agent == "chary" else math.inf
         with jax.enable_x64(True):
             self._rule = rule_on_arrays(options.budget_rule)
         self._calls = compiled_calls(shared(options), self.observation_size, self.n_actions, self.horizon)
-        self._open = None
+        self._episodes: Episodes[Floats, Pinned] = Episodes(self.horizon, same=_same, show=_shown)
+        self._served = None
+        self._unlearnt = None
         self._begun = 0
         self._warmed = False
 
-    def _decision(
-        self, action: int, explored: bool, charge: float, deficit: float, chain: int, begun: int
-    ) -> Decision:
-        room = math.inf if self._limit == math.inf else max(self._limit - deficit, 0.0)
-        return Decision(action, explored, charge, deficit, room, begun - 1, chain)
+    def _room(self, deficit: float) -> float:
+        return math.inf if self._limit == math.inf else max(self._limit - deficit, 0.0)
 
-    def _play(self, env: gymnasium.Env[Any, Any], number: int, seed: int | None) -> Iterator[EpisodeSummary]:
-        for first in range(number):
-            observation, _ = env.reset(seed=None if first else seed)
-            k = self._begun
-            self.begin(k, observation)
-            try:
-                summary = self._played(env, k, observation)
-            except BaseException:
-                # Whatever broke it off: an agent with an open episode could not begin another.
-                self.abandon(k)
-                raise
-            self.finish(k)
-            yield summary
+    def _busy(self, now: Open) -> np.bool_:
+        """Return whether another open episode plays the chain; all parts but that of `now` are outside."""
+        own = (other.pinned.own for other in self._episodes if other is not now)
+        chains = (each.chain for each in own if each is not None and self.options.chains)
+        return np.bool_(any(bool(chain.fed) and not bool(chain.complete) for chain in chains))
 
-    def _played(self, env: gymnasium.Env[Any, Any], k: int, observation: Any) -> EpisodeSummary:
-        so_far = EpisodeSummary(k, 0.0, 0.0, 0, 0.0, 0, False)
-        for t in range(self.horizon):
-            # Environments may overwrite an array that they have returned.
-            here = np.array(observation)
-            decision = self.act(k, t, here)
-            observation, reward, terminated, truncated, _ = env.step(decision.action)
-            step = (here, decision.action, reward, observation, bool(terminated))
-            self.observe(k, Transition._make(step))
-            so_far = so_far._replace(
-                returns=so_far.returns + self.options.discount**t * float(reward),
-                rewards=so_far.rewards + float(reward),
-                steps=t + 1,
-                deficit=decision.deficit,
-                explored=so_far.explored + decision.explored,
-                terminated=bool(terminated),
-            )
-            if terminated or truncated:
-                break
-        return so_far
-
-    def _logged(self, episodes: Iterable[Sequence[Transition]]) -> tuple[list[Step], list[int]]:
-        """Return logged transitions, checked, and their times."""
-        steps: list[Step] = []
-        times: list[int] = []
-        try:
-            told = [list(episode) for episode in episodes]
-        except TypeError as problem:
-            raise InvalidData(
-                f"'episodes' must be lists of transitions, got {type(episodes).__name__}: {problem}."
-            ) from problem
-        for k, episode in enumerate(told):
-            if len(episode) > self.horizon:
-                raise InvalidData(
-                    f"logged episode {k} must have at most {self.horizon} steps, got {len(episode)}. "
-                    "Declare a longer horizon, or cut it."
-                )
-            for t, transition in enumerate(episode):
-                try:
-                    step = self._checked(transition)
-                except CharyError as problem:
-                    raise InvalidData(f"step {t} of logged episode {k} must be sound: {problem}") from problem
-                if step.ended and t + 1 < len(episode):
-                    raise InvalidData(
-                        f"logged episode {k} must end with its terminal step, got {len(episode) - t - 1} "
-                        f"steps after step {t}."
-                    )
-                steps.append(step)
-                times.append(t)
-        return steps, times
-
-    def _checked(self, transition: Transition) -> Step:
-        """Return a transition as the networks read it."""
-        if not isinstance(transition, Transition):
-            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
-        action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
-        if action >= self.n_actions:
-            raise InvalidAction(f"'action' must lie in 0..{self.n_actions - 1}, got {action}.")
-        observation = self._observation("state", transition.state)
-        reached = self._observation("next_state", transition.next_state)
-        reward = as_float(transition.reward)
-        # The replay keeps float32.
-        if not abs(reward) <= float(np.finfo(np.float32).max):
-            raise InvalidData(f"'reward' must be a finite number in float32, got {transition.reward!r}.")
-        if not isinstance(transition.terminated, (bool, np.bool_)):
-            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
-        ended = np.bool_(transition.terminated)
-        return Step._make((observation, np.int32(action), np.float64(reward), reached, ended))
-
-    def _observation(self, name: str, observation: ArrayLike) -> Floats:
-        """Return an observation as a vector of our own, in float32 as the networks read it."""
-        try:
-            array = np.asarray(observation)
-        except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
-            raise InvalidData(
-                f"{name!r} must be numbers, got {type(observation).__name__}: {problem}."
-            ) from problem
-        if array.dtype.kind not in "biuf":
-            raise InvalidData(f"{name!r} must be numbers, got {type(observation).__name__} of {array.dtype}.")
-        if array.shape not in (self._shape, (self.observation_size,)):
-            raise InvalidData(
-                f"{name!r} must be an observation of shape {self._shape}, got {array.shape}. "
-                "All observations of an agent have the same shape."
-            )
-        with np.errstate(over="ignore"):
-            vector: Floats = np.array(array, np.float32).reshape(-1)
-        if not np.isfinite(vector).all():
-            worst = array.reshape(-1)[~np.isfinite(vector)][0]
-            raise InvalidData(f"{name!r} must be finite in float32, got {float(worst)!r}.")
-        return vector
-
-    def _check_same(self, name: str, observation: ArrayLike, now: _Open) -> None:
-        if not np.array_equal(self._observation(name, observation), now.observation):
-            raise InvalidData(
-                f"{name!r} must be the observation that episode {now.name!r} is at, got another. Finish the "
-                "episode before deciding at the next one's first observation."
-            )
-
-    def _opened(self, call: str, episode: EpisodeId) -> _Open:
-        now = self._open
-        if now is None or check_episode_id(episode) != now.name:
-            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
-        return now
-
-    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return all there is to save, as arrays and as plain values."""
-        arrays = arrays_of(self._state, "state.")
-        now, about_now = self._open, None
+    def _serve(self, now: Open | None) -> None:
+        """Put the own part of an episode into the state in place of another one's; None is a new episode."""
+        if self._served is now:
+            return
+        if self._served is not None:
+            self._served.pinned.own = own_of(self._state)
+        self._state = with_own(self.options, self._state, None if now is None else now.pinned.own)
         if now is not None:
-            arrays |= arrays_of(now.draws, "open.draws.") | arrays_of(now.ledger, "open.ledger.")
-            arrays["open.observation"] = now.observation
-            if now.seen is not None:
-                arrays |= arrays_of(now.seen, "open.seen.")
-            made = now.decision
-            about_now = {
-                "name": now.name,
-                "t": now.t,
-                "decision": None if made is None else [made.action, made.explored, made.charge, made.chain],
-            }
-        about = {
-            "options": {name: _as_json(value) for name, value in asdict(self.options).items()},
-            "shape": list(self._shape),
-            "n_actions": self.n_actions,
-            "horizon": self.horizon,
-            "seed": self.seed,
-            "warmed": self._warmed,
-            "open": about_now,
-        }
-        return arrays, about
+            now.pinned.own = None
+        self._served = now
 
-    def _restore(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-        """Take on what `_record` returned."""
-        options = {name: _from_json(name, value) for name, value in about["options"].items()}
-        shape = tuple(check_integer("shape", n, minimum=1, error=InvalidData) for n in about["shape"])
-        self._declare(DeepOptions(**options), shape, about["n_actions"], about["horizon"], about["seed"])
-        if not isinstance(about["warmed"], bool):
-            raise InvalidData(f"'warmed' must be true or false, got {about['warmed']!r}.")
-        self._warmed = about["warmed"]
+    def _taken_up(self, now: Open) -> Seen | None:
+        """Serve an episode, and return its last step if that is yet to be learnt, for the next call."""
+        kept, self._unlearnt = self._unlearnt, None
+        if kept is not None and kept.now is now and now.is_last(kept.t):
+            self._serve(now)
+            return kept.seen
+        self._unlearnt = kept
+        self._learn()
+        self._serve(now)
+        return None
+
+    def _learn(self) -> None:
+        """Learn from the outcome observed last."""
+        if self._unlearnt is None:
+            return
+        (now, t, seen), self._unlearnt = self._unlearnt, None
         with jax.enable_x64(True):
-            shapes = jax.eval_shape(self._calls.first, jax.random.key(0))
-            state = tree_like(shapes, arrays, "state.")
-            for name, array in arrays_of(state, "state.").items():
-                # Counts: a negative one would point outside the replay.
-                if array.dtype.kind == "i" and (array < 0).any():
-                    raise InvalidData(f"{name!r} of a saved agent must be >= 0, got {array.min()}.")
-            # A copy of its own: calls write into the state they are given.
-            self._state = jax.tree.map(jnp.copy, state)
-            self._begun = int(state.episodes)
-            if about["open"] is not None:
-                self._open = self._restored(shapes, arrays, about["open"])
-                self._begun += 1
+            if seen.explored:
+                self._serve(now)
+            self._state = self._calls.learn(self._state, now.pinned.draws, seen, np.int32(t))
 
-    def _restored(self, shapes: State, arrays: Mapping[str, NDArray[Any]], kept: Mapping[str, Any]) -> _Open:
-        """Return the open episode of a file, once it can have come to be."""
-        _, draws_like, ledger_like = jax.eval_shape(self._calls.open, shapes)
-        draws = tree_like(draws_like, arrays, "open.draws.")
-        ledger = tree_like(ledger_like, arrays, "open.ledger.")
-        like = {"observation": np.zeros(self.observation_size, np.float32)}
-        observation = self._observation("observation", **tree_like(like, arrays, "open."))
-        now = _Open(check_episode_id(kept["name"]), observation, ledger, draws)
-        now.t = check_integer("t", kept["t"], minimum=0, largest=self.horizon, error=InvalidData)
-        if not all(bool(((leaf >= 0) & (leaf < 1)).all()) for leaf in map(np.asarray, draws)):
-            raise InvalidData("'open.draws' must lie in [0, 1), got others.")
-        deficit = float(ledger.deficit)
-        if not 0 <= deficit < math.inf:
-            raise InvalidData(f"'open.ledger.deficit' must be finite and >= 0, got {deficit!r}.")
-        if kept["decision"] is not None:
-            action, explored, charge, chain = kept["decision"]
-            sound = 0 <= check_integer("action", action, minimum=0) < self.n_actions
-            sound &= isinstance(explored, bool) and 0 <= as_float(charge) < math.inf and now.t < self.horizon
-            if not sound:
-                raise InvalidData(f"'decision' must be one an agent can make, got {kept['decision']!r}.")
-            begun = self._begun + 1
-            chain = check_integer("chain", chain, minimum=-1, error=InvalidData)
-            now.decision = self._decision(action, explored, float(charge), deficit, chain, begun)
-        elif now.t > 0:
-            one, flag = np.zeros(self.observation_size, np.float32), np.bool_(False)
-            blank = Seen(Step._make((one, np.int32(0), np.float64(0.0), one, flag)), flag)
-            seen = tree_like(blank, arrays, "open.seen.")
-            now.seen = jax.tree.map(lambda leaf: np.asarray(leaf)[()], seen)
-            told = Transition._make(now.seen.step)
-            self._checked(told)
-            self._check_same("next_state", told.next_state, now)
-        return now
+    def _move(self, call: Any, *told: Any) -> None:
+        """Change the chain by one of the compiled calls; it is the served episode's."""
+        self._state = self._state._replace(chain=call(self._state.chain, *told))
+
+    def _settle(self, now: Open) -> None:
+        if self._episodes.settle(now, self._release):
+            self._learn()
+
+    def _release(self, now: Open) -> None:
+        """Close the chain of an episode that makes no more decisions, and learn from its last step."""
+        with jax.enable_x64(True):
+            unlearnt, busy = self._taken_up(now), self._busy(now)
+            if unlearnt is None:
+                self._state = self._calls.close(self._state, busy)
+            else:
+                self._state = self._calls.learn_and_close(
+                    self._state, busy, now.pinned.draws, unlearnt, np.int32(now.t - 1)
+                )
+        self._served = None
 
 
-def _as_json(value: Any) -> Any:
-    """Return an option as JSON has it, which lacks infinity."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    number = int(value) if isinstance(value, Integral) else float(value)
-    return number if math.isfinite(number) else repr(number)
+def _same(one: Floats, other: Floats) -> bool:
+    """Return whether two observations are equal; NaN stands for one that an old file does not have."""
+    return np.array_equal(one, other, equal_nan=True)
 
 
-def _from_json(name: str, value: Any) -> Any:
-    """Return the option that `_as_json` wrote."""
-    return math.inf if value == "inf" and name in ("eta", "step_bound", "huber") else value
-
-
-def _spaces(env: gymnasium.Env[Any, Any]) -> tuple[tuple[int, ...], int]:
-    """Return the shape of observations and the number of actions, or raise InvalidSetting."""
-    import gymnasium
-    from gymnasium.spaces import Box, Discrete
-
-    if not isinstance(env, gymnasium.Env):
-        raise InvalidSetting(f"'env' must be a gymnasium.Env, got {type(env).__name__}.")
-    seen, played = env.observation_space, env.action_space
-    if not isinstance(seen, Box) or math.prod(seen.shape) < 1:
-        raise InvalidSetting(
-            f"'observation_space' must be a Box with one number at least, got {seen!r}. "
-            "Wrap the environment in gymnasium.wrappers.FlattenObservation."
-        )
-    if not isinstance(played, Discrete) or int(played.start) != 0:
-        raise InvalidSetting(
-            f"'action_space' must be Discrete and start at 0, got {played!r}. "
-            "Wrap the environment in gymnasium.wrappers.TransformAction."
-        )
-    return tuple(int(n) for n in seen.shape), int(played.n)
+def _shown(observation: Floats) -> str:
+    return np.array2string(observation, threshold=8, max_line_width=1_000, separator=", ")

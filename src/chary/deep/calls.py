@@ -1,4 +1,8 @@
-"""The compiled calls behind the step API: learning from one step and choosing at the next, in one."""
+"""The compiled calls behind the step API: learning from one step and choosing at the next, in one call.
+
+The compiled state has room for one episode's own part: its frozen networks and its place in the chain. With
+several open episodes the parts of the others are kept outside, as `Own`, and take turns in the state.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +16,44 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from chary.deep.acting import Draws, choose, closed, learn_from, opened, remember
-from chary.deep.acting import Transition as Step
+from chary.deep.acting import Draws, Observed, choose, closed, learn_from, opened, remember
 from chary.deep.learner import State, first_state, update
+from chary.deep.networks import EXPLORER, Networks
 from chary.deep.options import DeepOptions
 from chary.deep.replay import sample
-from chary.deep.shielding import Chain, first_ledger
+from chary.deep.shielding import ChainState, advance, first_chain, first_ledger, part
 from chary.shield import Ledger, Rule
 
-__all__ = ["Calls", "Seen", "compiled_calls", "shared"]
+# Fields of the chain that belong to an episode; without chains the others but counters do, too.
+OWN_FIELDS = ("fed", "complete", "refused", "explored")
+CHAIN_FIELDS = ("open", "target", "length", "idle")
+
+__all__ = ["Calls", "Own", "Seen", "compiled_calls", "own_of", "shared", "with_own"]
 
 
 class Seen(NamedTuple):
-    """A step that was observed and not learnt from yet."""
+    """A step that was observed and not learnt from yet; `explored` says that the chain moves on with it."""
 
-    step: Step
+    step: Observed
     explored: Any
 
 
+class Own(NamedTuple):
+    """The part of a state that belongs to one episode: its networks, and its fields of the chain."""
+
+    plan: Networks
+    chain: ChainState
+
+
 class Calls(NamedTuple):
-    """The compiled functions; all but the first two are given the state to write in place."""
+    """The compiled functions; those after `part` write in place into the state they are given."""
 
     first: Callable[..., Any]
     choose: Callable[..., Any]
+    move: Callable[..., Any]
+    part: Callable[..., Any]
     open: Callable[..., Any]
+    learn: Callable[..., Any]
     learn_and_choose: Callable[..., Any]
     learn_and_close: Callable[..., Any]
     close: Callable[..., Any]
@@ -45,10 +63,34 @@ class Calls(NamedTuple):
 
 
 def shared(options: DeepOptions) -> DeepOptions:
-    """Return options without what compiled code is told as it runs, or not at all."""
+    """Return options without those that compiled code takes as arguments, or does not use."""
     return replace(
         options, eta=1.0, rule="strict", step_bound=None, after_refusal="pause", warm_up=0, pretraining=0
     )
+
+
+def own_of(state: State) -> Own:
+    """Return a copy of the part that belongs to the episode in the state."""
+    own: Own = jax.tree.map(jnp.copy, Own(state.plan, state.chain))
+    return own
+
+
+def with_own(options: DeepOptions, state: State, own: Own | None) -> State:
+    """Return the state with the part of another episode; None is one that begins.
+
+    The chain waits for any episode, and its explorer with it; without chains both belong to an episode.
+    """
+    if own is None:
+        own = own_of(state._replace(chain=first_chain(state.chain.target.shape[0])))
+    fields = OWN_FIELDS if options.chains else OWN_FIELDS + CHAIN_FIELDS
+    chain = state.chain._replace(**{name: getattr(own.chain, name) for name in fields})
+    plan = _with_explorer(own.plan, state.plan) if options.chains else own.plan
+    return state._replace(chain=chain, plan=plan)
+
+
+@jax.jit
+def _with_explorer(plan: Networks, other: Networks) -> Networks:
+    return Networks(*(mine.at[EXPLORER].set(its[EXPLORER]) for mine, its in zip(plan, other, strict=True)))
 
 
 @lru_cache(maxsize=16)
@@ -60,7 +102,7 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         return Draws(*(leaf[t] for leaf in draws))
 
     def first(key: jax.Array) -> State:
-        # The key by which the compiled loop starts.
+        # The key with which the compiled loop starts.
         return first_state(options, size, n_actions, jax.random.split(key, 3)[0])
 
     def open_(state: State) -> tuple[State, Draws, Ledger]:
@@ -68,17 +110,31 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         return state, draws, first_ledger()
 
     def choose_(
-        state: State, ledger: Ledger, draws: Draws, rule: Rule, observation: jax.Array, t: jax.Array
-    ) -> tuple[Chain, Ledger, jax.Array]:
-        choice = choose(options, rule, state, ledger, observation, t, horizon, at(draws, t), jnp.asarray(yes))
+        state: State,
+        ledger: Ledger,
+        draws: Draws,
+        rule: Rule,
+        observation: jax.Array,
+        t: jax.Array,
+        busy: jax.Array,
+    ) -> tuple[ChainState, Ledger, jax.Array]:
+        choice = choose(
+            options, rule, state, ledger, observation, t, horizon, at(draws, t), jnp.asarray(yes), busy
+        )
         chain, booked = jnp.int32(-1), jnp.float64(0.0)
         if options.agent == "chary":
-            # What was booked, as `authorise` books it.
+            # The charge as `authorise` books it.
             booked = jnp.where(choice.explored, jnp.minimum(choice.charge, rule.step_bound), 0.0)
-            chain = jnp.where(choice.explored, choice.chain.started - 1, -1)
-        told = (choice.action, choice.explored, booked, choice.ledger.deficit, chain)
-        row = jnp.stack([jnp.asarray(x).astype(jnp.float64) for x in told])
-        return choice.chain, choice.ledger, row
+            # The number of a chain that this episode starts or takes up; else it plays on.
+            chain = jnp.where(choice.explored & ~state.chain.fed, choice.chain.started - 1, -1)
+        row = (choice.action, choice.explored, booked, choice.ledger.deficit, chain)
+        return choice.chain, choice.ledger, jnp.stack([jnp.asarray(x).astype(jnp.float64) for x in row])
+
+    def move(chain: ChainState, explored: jax.Array, reached: jax.Array) -> ChainState:
+        return advance(chain, explored, reached, jnp.bool_(False), horizon)
+
+    def part_(chain: ChainState, observation: jax.Array) -> ChainState:
+        return part(options, chain, observation)
 
     def learn(state: State, draws: Draws, seen: Seen, t: jax.Array) -> State:
         learnt, _ = learn_from(
@@ -93,27 +149,24 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         rule: Rule,
         observation: jax.Array,
         t: jax.Array,
+        busy: jax.Array,
         seen: Seen,
     ) -> tuple[State, Ledger, jax.Array]:
         learnt = learn(state, draws, seen, t - 1)
-        chain, ledger, row = choose_(learnt, ledger, draws, rule, observation, t)
+        chain, ledger, row = choose_(learnt, ledger, draws, rule, observation, t, busy)
         return learnt._replace(chain=chain), ledger, row
 
-    def learn_and_close(state: State, draws: Draws, seen: Seen, t: jax.Array) -> State:
-        return closed(options, learn(state, draws, seen, t))
+    def learn_and_close(state: State, busy: jax.Array, draws: Draws, seen: Seen, t: jax.Array) -> State:
+        return closed(options, learn(state, draws, seen, t), busy)
 
-    def close(state: State) -> State:
-        return closed(options, state)
+    def close(state: State, busy: jax.Array) -> State:
+        return closed(options, state, busy)
 
-    def break_off(state: State, observation: jax.Array) -> State:
-        chain = state.chain
-        # A chain that had only just started has never been anywhere else.
-        starting = chain.fed & ~chain.complete & (chain.length == 0)
-        waits = chain._replace(target=jnp.where(starting, observation, chain.target))
-        return closed(options, state._replace(chain=waits))
+    def break_off(state: State, busy: jax.Array, observation: jax.Array) -> State:
+        return closed(options, state._replace(chain=part_(state.chain, observation)), busy)
 
-    def remember_(state: State, steps: Step, times: jax.Array, counts: jax.Array) -> State:
-        def one(state: State, row: tuple[Step, jax.Array, jax.Array]) -> tuple[State, None]:
+    def remember_(state: State, steps: Observed, times: jax.Array, counts: jax.Array) -> State:
+        def one(state: State, row: tuple[Observed, jax.Array, jax.Array]) -> tuple[State, None]:
             step, t, counted = row
             return remember(state, step, t, horizon, counted), None
 
@@ -127,8 +180,9 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         state, _ = lax.scan(one, state, keys)
         return state
 
-    # The state is given away: its replay is written in place.
-    changing = (open_, learn_and_choose, learn_and_close, close, break_off, remember_, pretrain)
+    # The state is donated to these: its replay is written in place.
+    changing = (open_, learn, learn_and_choose, learn_and_close, close, break_off, remember_, pretrain)
     return Calls(
-        jax.jit(first), jax.jit(choose_), *(jax.jit(function, donate_argnums=0) for function in changing)
+        *(jax.jit(function) for function in (first, choose_, move, part_)),
+        *(jax.jit(function, donate_argnums=0) for function in changing),
     )

@@ -14,7 +14,7 @@ from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks
 from chary.deep.options import DeepOptions
 from chary.deep.replay import Batch, Replay, empty_replay, renew
 from chary.deep.sac import actor_loss, entropy, soft_targets
-from chary.deep.shielding import Chain, first_chain
+from chary.deep.shielding import ChainState, first_chain
 
 # The two critics of SAC, behind the three networks that all agents have.
 FIRST, SECOND = 3, 4
@@ -47,7 +47,7 @@ class State(NamedTuple):
     features: Features
     inverse: jax.Array
     replay: Replay
-    chain: Chain
+    chain: ChainState
     key: jax.Array
     episodes: jax.Array
     updates: jax.Array

@@ -15,7 +15,7 @@ from jax import lax
 from chary.deep.acting import (
     Choice,
     Draws,
-    Transition,
+    Observed,
     choose,
     closed,
     learn_from,
@@ -76,7 +76,7 @@ class StepLog(NamedTuple):
     played: jax.Array
 
 
-class _Episode(NamedTuple):
+class _Place(NamedTuple):
     """Where an episode is."""
 
     state: Any
@@ -130,7 +130,7 @@ def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> Sta
         reset_key, agent_key, _ = jax.random.split(key, 3)
         uniforms = jax.random.uniform(agent_key, (environment.horizon,), jnp.float32)
 
-        def step(carry: tuple[State, _Episode], at: tuple[jax.Array, jax.Array]) -> Any:
+        def step(carry: tuple[State, _Place], at: tuple[jax.Array, jax.Array]) -> Any:
             (state, now), (t, uniform) = carry, at
             action = one_of(environment.n_actions, uniform)
             seen, after = _stepped(environment, now, action)
@@ -222,8 +222,8 @@ def _episode(
     weights = jnp.power(jnp.float64(options.discount), times)
 
     def step(
-        carry: tuple[State, _Episode, EpisodeLog], at: tuple[jax.Array, jax.Array, Draws]
-    ) -> tuple[tuple[State, _Episode, EpisodeLog], Any]:
+        carry: tuple[State, _Place, EpisodeLog], at: tuple[jax.Array, jax.Array, Draws]
+    ) -> tuple[tuple[State, _Place, EpisodeLog], Any]:
         (state, now, log), (t, weight, draw) = carry, at
         choice = choose(options, rule, state, now.ledger, now.observation, t, horizon, draw, now.playing)
         seen, after = _stepped(environment, now._replace(ledger=choice.ledger), choice.action)
@@ -257,17 +257,17 @@ def _episode(
     return closed(options, state), (log, rows)
 
 
-def _started(environment: Environment, key: jax.Array) -> _Episode:
+def _started(environment: Environment, key: jax.Array) -> _Place:
     state = environment.reset(key)
     seen = environment.observe(state).astype(jnp.float32)
-    return _Episode(state, seen, jnp.bool_(True), first_ledger())
+    return _Place(state, seen, jnp.bool_(True), first_ledger())
 
 
-def _stepped(environment: Environment, now: _Episode, action: jax.Array) -> tuple[Transition, _Episode]:
+def _stepped(environment: Environment, now: _Place, action: jax.Array) -> tuple[Observed, _Place]:
     after, reward, ended = environment.step(now.state, action)
     reached = environment.observe(after).astype(jnp.float32)
-    seen = Transition(now.observation, action, reward, reached, jnp.asarray(ended))
-    return seen, _Episode(after, reached, now.playing & ~ended, now.ledger)
+    seen = Observed(now.observation, action, reward, reached, jnp.asarray(ended))
+    return seen, _Place(after, reached, now.playing & ~ended, now.ledger)
 
 
 def blank_log(environment: Environment) -> EpisodeLog:

@@ -1,8 +1,15 @@
-"""Pytrees as named arrays, and back: what `chary.storage.sealed` keeps of a deep agent."""
+"""Saving of `DeepAgent`: all of an agent as arrays and plain values, and an agent of them again.
+
+It reads and writes the private parts of an agent, as one half of that class. A file can be changed and sealed
+again, so whatever compiled calls trust is checked here.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -10,57 +17,242 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.errors import InvalidData
+from chary.agents._episodes import OpenEpisode, Played
+from chary.agents.protocol import Transition, check_episode_id
+from chary.deep.acting import Observed
+from chary.deep.agent import DeepAgent, Open, Pinned, Unlearnt
+from chary.deep.calls import Own, Seen
+from chary.deep.learner import State
+from chary.deep.observations import Form
+from chary.deep.options import DeepOptions
+from chary.deep.trees import arrays_of, tree_like
+from chary.errors import InvalidData, check_integer
+from chary.shield import Decision
+from chary.storage.sealed import as_array
 
-__all__ = ["arrays_of", "tree_like"]
+__all__ = ["record", "restored"]
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def arrays_of(tree: Any, prefix: str = "") -> Arrays:
-    """Return the leaves of a pytree by their paths, such as `networks.w1`; keys as the numbers they are.
+def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
+    """Return all there is to save, as arrays and as plain values."""
+    arrays, episodes = arrays_of(agent._state, "state."), list(agent._episodes)
+    for i, now in enumerate(episodes):
+        pinned, prefix = now.pinned, f"open.{i}."
+        arrays |= arrays_of(pinned.draws, f"{prefix}draws.") | arrays_of(pinned.ledger, f"{prefix}ledger.")
+        arrays |= _step_arrays(now.steps, prefix, agent._form)
+        arrays[f"{prefix}observation"] = now.state
+        if pinned.own is not None:
+            arrays |= arrays_of(pinned.own, f"{prefix}own.")
+    unlearnt = agent._unlearnt
+    if unlearnt is not None:
+        arrays |= arrays_of(unlearnt.seen, "unlearnt.")
+    about = {
+        "options": {name: _as_json(value) for name, value in asdict(agent.options).items()},
+        "shape": list(agent._form.shape),
+        "n_actions": agent.n_actions,
+        "horizon": agent.horizon,
+        "seed": agent.seed,
+        "warmed": agent._warmed,
+        "open": [
+            {
+                "name": now.name,
+                "number": now.pinned.number,
+                "chain": now.pinned.chain,
+                "flags": [now.terminated, now.closing, now.released],
+                "own": now.pinned.own is not None,
+                "served": now is agent._served,
+            }
+            for now in episodes
+        ],
+        "unlearnt": None if unlearnt is None else [episodes.index(unlearnt.now), unlearnt.t],
+    }
+    return arrays, about
 
-    Example:
-        >>> sorted(arrays_of({"a": (np.zeros(2), np.ones(1))}, "state."))
-        ['state.a.0', 'state.a.1']
+
+def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
+    """Return the agent that `record` was called with; malformed values raise whatever they lead to."""
+    agent = DeepAgent.__new__(DeepAgent)
+    options = {name: _from_json(name, value) for name, value in about["options"].items()}
+    shape = tuple(check_integer("shape", n, minimum=1, error=InvalidData) for n in about["shape"])
+    agent._declare(DeepOptions(**options), shape, about["n_actions"], about["horizon"], about["seed"])
+    agent._warmed = _truth("warmed", about["warmed"])
+    with jax.enable_x64(True):
+        shapes = jax.eval_shape(agent._calls.first, jax.random.key(0))
+        state = _sound(tree_like(shapes, arrays, "state."), "state.")
+        agent._state = state
+        if not isinstance(about["open"], list):
+            about, arrays = _upgraded(agent, about, arrays)
+        episodes = [_episode(agent, shapes, arrays, i, kept) for i, kept in enumerate(about["open"])]
+        agent._begun = int(state.episodes) + sum(not now.released for now in episodes)
+        for now in episodes:
+            agent._episodes.restore(now)
+        served = [now for now, kept in zip(episodes, about["open"], strict=True) if kept["served"]]
+        parts = [now.released or now in served or now.pinned.own is not None for now in episodes]
+        if len(served) > 1 or len(agent._episodes) < len(episodes) or not all(parts):
+            raise InvalidData("'open' must hold episodes that can be open together, got others.")
+        agent._served = served[0] if served else None
+        if about["unlearnt"] is not None:
+            agent._unlearnt = _unlearnt(agent, episodes, arrays, about["unlearnt"])
+    return agent
+
+
+def _step_arrays(steps: list[Played[Any]], prefix: str, form: Form) -> Arrays:
+    """Return decided steps by column; an outcome that is not known is NaN."""
+    n, unknown = len(steps), (math.nan,) * 3
+    nowhere = np.full(form.size, np.nan, np.float32)
+    outcomes = [step.outcome for step in steps]
+    numbers = [unknown if o is None else (o.action, o.reward, o.terminated) for o in outcomes]
+    reached = [nowhere if o is None else o.next_state for o in outcomes]
+    return {
+        f"{prefix}decisions": np.array([s.decision for s in steps], np.float64).reshape(n, 7),
+        f"{prefix}states": np.array([s.state for s in steps], np.float32).reshape(n, form.size),
+        f"{prefix}outcomes": np.array(numbers, np.float64).reshape(n, 3),
+        f"{prefix}reached": np.array(reached, np.float32).reshape(n, form.size),
+    }
+
+
+def _steps(form: Form, arrays: Mapping[str, NDArray[Any]], prefix: str, number: int) -> list[Played[Any]]:
+    """Return the steps that `_step_arrays` was given, once an agent can have made them."""
+    n = len(np.atleast_1d(arrays[f"{prefix}states"]))
+    if n > form.horizon:
+        raise InvalidData(f"'open' must hold at most {form.horizon} steps per episode, got {n}.")
+    decisions = as_array(f"{prefix}decisions", arrays, (n, 7), np.float64)
+    outcomes = as_array(f"{prefix}outcomes", arrays, (n, 3), np.float64)
+    states = as_array(f"{prefix}states", arrays, (n, form.size), np.float32)
+    reached = as_array(f"{prefix}reached", arrays, (n, form.size), np.float32)
+    action, explored, charge, deficit, room, plan, chain = decisions.T
+    fits = _wholes(action, 0, form.n_actions) & np.isin(explored, (0, 1)) & _wholes(chain, -1, math.inf)
+    fits &= (charge >= 0) & (charge < math.inf) & (deficit >= 0) & (deficit < math.inf) & (room >= 0)
+    fits &= plan == number
+    played, reward, terminated = outcomes.T
+    known = ~np.isnan(outcomes).any(axis=1)
+    fits &= ~known | (_wholes(played, 0, form.n_actions) & np.isfinite(reward) & np.isin(terminated, (0, 1)))
+    # NaN stands for the states of steps that a file of version 0.1.0 does not have.
+    fits &= ~np.isinf(states).any(axis=1) & ~np.isinf(reached).any(axis=1)
+    if not fits.all():
+        raise InvalidData(f"{prefix + 'decisions'!r} must be steps that an agent can make, got others.")
+    steps: list[Played[Any]] = []
+    for t, row in enumerate(decisions.tolist()):
+        made = Decision(int(row[0]), bool(row[1]), row[2], row[3], row[4], number, int(row[6]))
+        outcome = None
+        if known[t]:
+            numbers = int(played[t]), float(reward[t]), reached[t], bool(terminated[t])
+            outcome = Transition._make((states[t], *numbers))
+        steps.append(Played(made, states[t], outcome))
+    return steps
+
+
+def _episode(
+    agent: DeepAgent, shapes: State, arrays: Mapping[str, NDArray[Any]], i: int, kept: Mapping[str, Any]
+) -> Open:
+    """Return an open episode of a file, once it can have come to be."""
+    prefix = f"open.{i}."
+    _, draws_like, ledger_like = jax.eval_shape(agent._calls.open, shapes)
+    draws = tree_like(draws_like, arrays, f"{prefix}draws.")
+    ledger = tree_like(ledger_like, arrays, f"{prefix}ledger.")
+    if not all(bool(((leaf >= 0) & (leaf < 1)).all()) for leaf in map(np.asarray, draws)):
+        raise InvalidData(f"'{prefix}draws' must lie in [0, 1), got others.")
+    if not 0 <= float(ledger.deficit) < math.inf:
+        raise InvalidData(f"'{prefix}ledger.deficit' must be finite and >= 0, got {float(ledger.deficit)!r}.")
+    number = check_integer("number", kept["number"], minimum=0, error=InvalidData)
+    chain = check_integer("chain", kept["chain"], minimum=-1, error=InvalidData)
+    pinned = Pinned(draws, ledger, number, chain)
+    if _truth("own", kept["own"]):
+        pinned.own = _sound(tree_like(Own(shapes.plan, shapes.chain), arrays, f"{prefix}own."), prefix)
+    observation = as_array(f"{prefix}observation", arrays, (agent.observation_size,), np.float32)
+    seen = agent._form.observation("observation", observation)
+    steps = _steps(agent._form, arrays, prefix, number)
+    terminated, closing, released = (_truth("flags", flag) for flag in kept["flags"])
+    return OpenEpisode(check_episode_id(kept["name"]), seen, pinned, steps, terminated, closing, released)
+
+
+def _unlearnt(
+    agent: DeepAgent, episodes: list[Open], arrays: Mapping[str, NDArray[Any]], kept: Any
+) -> Unlearnt:
+    """Return the outcome of a file that is yet to be learnt."""
+    i, t = (check_integer("unlearnt", number, minimum=0, error=InvalidData) for number in kept)
+    one, flag = np.zeros(agent.observation_size, np.float32), np.bool_(False)
+    blank = Seen(Observed._make((one, np.int32(0), np.float64(0.0), one, flag)), flag)
+    seen = jax.tree.map(lambda leaf: np.asarray(leaf)[()], tree_like(blank, arrays, "unlearnt."))
+    step = agent._form.transition(Transition._make(seen.step))
+    outcome = episodes[i].steps[t].outcome
+    if outcome is None or not np.array_equal(outcome.next_state, step.next_state):
+        raise InvalidData("'unlearnt' must be the outcome of an open episode's step, got another.")
+    return Unlearnt(episodes[i], t, seen)
+
+
+def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    """Return a record of version 0.1.0, with one open episode at most, in the present form.
+
+    Of the steps before the last that version kept nothing: their states are NaN here, so that none of them
+    can be requested again.
     """
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {prefix + _name(path): np.asarray(_plain(leaf)) for path, leaf in leaves}
+    kept = about["open"]
+    if kept is None:
+        return {**about, "open": [], "unlearnt": None}, arrays
+    deficit, number = float(arrays["open.ledger.deficit"]), int(agent._state.episodes)
+    t = check_integer("t", kept["t"], minimum=0, largest=agent.horizon, error=InvalidData)
+    here, made = arrays["open.observation"], kept["decision"]
+    terminated, unlearnt = False, None
+    nowhere = np.full_like(here, np.nan)
+    forgotten = Decision(0, False, 0.0, 0.0, agent._room(0.0), number, -1)
+    steps = [Played(forgotten, nowhere, Transition(nowhere, 0, 0.0, nowhere, False)) for _ in range(t)]
+    if t:
+        steps[-1].outcome = Transition(nowhere, 0, 0.0, here, False)
+    if made is not None:
+        action, explored, charge, chain = made
+        _truth("decision", explored)
+        for name, whole in (("action", action), ("chain", chain)):
+            check_integer(name, whole, minimum=-1, error=InvalidData)
+        made = Decision(action, explored, charge, deficit, agent._room(deficit), number, chain)
+        steps.append(Played(made, here))
+    elif t:
+        unlearnt, terminated = [0, t - 1], bool(arrays["open.seen.step.ended"])
+    moved = {
+        name.replace("open.seen.", "unlearnt.").replace("open.", "open.0."): array
+        for name, array in arrays.items()
+    }
+    episode = {
+        "name": kept["name"],
+        "number": number,
+        "chain": int(agent._state.chain.started) - 1,
+        "flags": [terminated, False, False],
+        "own": False,
+        "served": True,
+    }
+    moved |= _step_arrays(steps, "open.0.", agent._form)
+    return {**about, "open": [episode], "unlearnt": unlearnt}, moved
 
 
-def tree_like(shapes: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
-    """Return the pytree that `arrays_of` took apart.
-
-    Args:
-        shapes: A pytree of arrays or of `jax.eval_shape`, to say how it was put together.
-        arrays: What `arrays_of` returned, perhaps among others.
-        prefix: What its names begin with.
-
-    Raises:
-        InvalidData: if a leaf is missing, or of another shape or type.
-    """
-    leaves, whole = jax.tree_util.tree_flatten_with_path(shapes)
-    found = []
-    for path, like in leaves:
-        name = prefix + _name(path)
-        if name not in arrays:
-            raise InvalidData(f"a saved agent must hold {name!r}, got none.")
-        array, is_key = arrays[name], jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
-        wanted = jax.eval_shape(jax.random.key_data, like) if is_key else like
-        if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
-            raise InvalidData(
-                f"{name!r} of a saved agent must be {wanted.dtype} of shape {wanted.shape}, "
-                f"got {array.dtype} of shape {array.shape}. Load it with the options it was saved with."
-            )
-        leaf = jnp.asarray(array)
-        found.append(jax.random.wrap_key_data(leaf) if is_key else leaf)
-    return jax.tree_util.tree_unflatten(whole, found)
+def _sound(tree: Any, prefix: str) -> Any:
+    """Return a copy, since calls write into the state they are given, once its counts are counts."""
+    for name, array in arrays_of(tree, prefix).items():
+        # A negative one would point outside the replay.
+        if array.dtype.kind == "i" and (array < 0).any():
+            raise InvalidData(f"{name!r} of a saved agent must be >= 0, got {array.min()}.")
+    return jax.tree.map(jnp.copy, tree)
 
 
-def _name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidData(f"{name!r} must be true or false, got {value!r}.")
+    return value
 
 
-def _plain(leaf: Any) -> Any:
-    is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if is_key else leaf
+def _wholes(column: NDArray[Any], low: float, below: float) -> NDArray[np.bool_]:
+    return np.asarray((column >= low) & (column < below) & (column == np.floor(column)))
+
+
+def _as_json(value: Any) -> Any:
+    """Return an option as JSON has it, which lacks infinity."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    number = int(value) if isinstance(value, Integral) else float(value)
+    return number if math.isfinite(number) else repr(number)
+
+
+def _from_json(name: str, value: Any) -> Any:
+    """Return the option that `_as_json` wrote."""
+    return math.inf if value == "inf" and name in ("eta", "step_bound", "huber") else value

@@ -1,7 +1,7 @@
 """The shield inside a compiled loop: one chain at a time, and the same `authorise` as everywhere.
 
-It does what `chary.shield.Shield` does with a pool of 1 and `within(radius)`, by selection in place of
-branches; a parity test holds one against the other.
+It computes the decisions of `chary.shield.Shield` with a pool of 1 and `within(radius)`, by selection in
+place of branches; a parity test compares the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.rule import Rule
 
 __all__ = [
-    "Chain",
+    "ChainState",
     "Verdict",
     "advance",
     "chain_counts",
@@ -24,16 +24,17 @@ __all__ = [
     "decide",
     "first_chain",
     "first_ledger",
+    "part",
     "rule_on_arrays",
 ]
 
 
-class Chain(NamedTuple):
-    """The one meta-rollout in the making, and what became of earlier ones.
+class ChainState(NamedTuple):
+    """The one meta-rollout in the making, and counts of earlier ones; slow twin: `chary.shield.chains`.
 
     `open`: it is unfinished; `fed`: this episode plays it; `complete`: finished in this very episode, which
     goes on exploring. `target` (d,) is where it resumes, `length` its steps so far, `idle` the episodes that
-    have ended since it advanced. `refused` and `explored` are of the present episode.
+    have ended since it advanced. `fed`, `complete`, `refused` and `explored` belong to one episode.
     """
 
     open: jax.Array
@@ -51,23 +52,23 @@ class Chain(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the shield says to one step; `cost` is what it books."""
+    """The shield's decision about one step; `cost` is the charge it books."""
 
     candidate: jax.Array
     explored: jax.Array
     cost: jax.Array
     ledger: Ledger
-    chain: Chain
+    chain: ChainState
 
 
-def first_chain(size: int) -> Chain:
-    """Return no chain at all, for observations of that length."""
+def first_chain(size: int) -> ChainState:
+    """Return the state without a chain, for observations of that length."""
     no, none = jnp.bool_(False), jnp.int32(0)
     target = jnp.zeros((size,), jnp.float32)
-    return Chain(no, no, no, target, none, none, no, none, none, none, none, none)
+    return ChainState(no, no, no, target, none, none, no, none, none, none, none, none)
 
 
-def chain_counts(chain: Chain) -> dict[str, int]:
+def chain_counts(chain: ChainState) -> dict[str, int]:
     """Return the chains started, finished and abandoned, and the episodes in which none moved."""
     return {name: int(getattr(chain, name)) for name in ("started", "finished", "abandoned", "blocked")}
 
@@ -88,18 +89,20 @@ def decide(
     options: DeepOptions,
     rule: Rule,
     ledger: Ledger,
-    chain: Chain,
+    chain: ChainState,
     t: jax.Array,
     observation: jax.Array,
     charge: jax.Array,
+    busy: jax.Array | bool = False,
 ) -> Verdict:
-    """Put the explorer's action, which costs `charge`, to the ledger; eq. (5) for one chain.
+    """Decide by the ledger whether the explorer's action, which costs `charge`, is played; eq. (5).
 
-    A charge that is not finite is a refusal and is never booked.
+    A charge that is not finite is refused and never booked. Where the chain is `busy` in another open
+    episode, this one cannot take it up.
     """
     new = (t == 0) & ~chain.open
     distance = jnp.sqrt(jnp.sum(jnp.square((chain.target - observation).astype(jnp.float64))))
-    arrived = chain.open & ~chain.fed & (distance <= options.radius)
+    arrived = chain.open & ~chain.fed & ~jnp.asarray(busy) & (distance <= options.radius)
     candidate = (chain.fed | arrived | new) & ~jnp.asarray(ledger.closed)
     finite = jnp.isfinite(charge)
     price = jnp.where(finite, charge, 0.0).astype(jnp.float64)
@@ -107,7 +110,7 @@ def decide(
     explored, after = authorise(ledger, put, price, rule)  # type: ignore[arg-type]
     closed = jnp.where(candidate & ~finite, refuse(ledger, rule).closed, after.closed)
     refused = candidate & ~jnp.asarray(explored)
-    # Who is refused waits here; who was waiting already keeps its target, and a finished one is gone.
+    # A chain that is refused waits here; one that was waiting keeps its target, a finished one is gone.
     stops = refused & (new | (chain.fed & ~chain.complete))
     started = candidate & new
     moved = chain._replace(
@@ -128,8 +131,8 @@ def decide(
 
 
 def advance(
-    chain: Chain, explored: jax.Array, reached: jax.Array, terminal: jax.Array, horizon: int
-) -> Chain:
+    chain: ChainState, explored: jax.Array, reached: jax.Array, terminal: jax.Array, horizon: int
+) -> ChainState:
     """Return the chain after a step: longer if it was its own, finished at H steps or a terminal state."""
     feeds = explored & ~chain.complete
     length = chain.length + feeds
@@ -144,14 +147,25 @@ def advance(
     )
 
 
-def close(options: DeepOptions, chain: Chain) -> Chain:
-    """Return the chain after the end of an episode: it waits, or is given up."""
-    no = jnp.bool_(False)
+def part(options: DeepOptions, chain: ChainState, observation: jax.Array) -> ChainState:
+    """Return the chain after a step of its own that was not played: it waits where that was to be played."""
+    unfinished, no = chain.fed & ~chain.complete, jnp.bool_(False)
+    return chain._replace(
+        open=chain.open & (options.chains | ~unfinished),
+        fed=no,
+        complete=no,
+        target=jnp.where(unfinished, observation, chain.target),
+    )
+
+
+def close(options: DeepOptions, chain: ChainState, busy: jax.Array | bool = False) -> ChainState:
+    """Return the chain after the end of an episode: it waits or is given up, unless `busy` in another one."""
+    no, kept = jnp.bool_(False), jnp.asarray(busy)
     stale = no
     if options.patience is not None and options.chains:
-        stale = chain.open & (chain.idle >= options.patience)
+        stale = chain.open & (chain.idle >= options.patience) & ~kept
     return chain._replace(
-        open=chain.open & ~stale & options.chains,
+        open=chain.open & ~stale & (options.chains | kept),
         fed=no,
         complete=no,
         idle=chain.idle + 1,

@@ -17,11 +17,11 @@ from chary.deep.environment import Environment, check_static, observation_size
 from chary.deep.learner import State
 from chary.deep.loop import EpisodeLog, blank_log
 from chary.deep.options import DeepOptions
-from chary.deep.saving import arrays_of, tree_like
 from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.simulation.audit import EpisodeAudit
 from chary.deep.simulation.chunks import Chunk, Kind, compiled_begin, compiled_chunk
 from chary.deep.simulation.run import DeepRun
+from chary.deep.trees import arrays_of, tree_like
 from chary.errors import InvalidData, InvalidSetting, check_integer
 
 __all__ = ["AUDIT_EVERY", "DeepRun", "DeepSimulation"]
