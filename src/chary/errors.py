@@ -24,6 +24,8 @@ __all__ = [
     "check_integer",
     "check_real",
     "check_seed",
+    "check_truth",
+    "check_type",
 ]
 
 
@@ -118,6 +120,29 @@ def check_integer(
             f"{value!r}.{' ' + way_out if way_out else ''}"
         )
     return whole
+
+
+def check_type(
+    name: str,
+    value: object,
+    kind: type,
+    what: str,
+    *,
+    error: type[CharyError] = InvalidSetting,
+    way_out: str = "",
+) -> None:
+    """Raise unless `value` is an instance of `kind`, called `what` in the message."""
+    if not isinstance(value, kind):
+        way_out = " " + way_out if way_out else ""
+        raise error(f"{name!r} must be {what}, got {type(value).__name__}.{way_out}")
+
+
+def check_truth(name: str, value: object, *, error: type[CharyError] = InvalidSetting) -> bool:
+    """Return `value` if it is True or False, of Python or of NumPy."""
+    # NumPy is not imported here; its booleans are called `bool`, or `bool_` before version 2.
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise error(f"{name!r} must be True or False, got {value!r}.")
 
 
 def check_seed(seed: object) -> int:

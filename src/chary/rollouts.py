@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chary.agents.protocol import Agent, Transition
-from chary.errors import InvalidSetting, check_integer
+from chary.errors import InvalidSetting, check_integer, check_type
 from chary.shield import Decision
 
 if TYPE_CHECKING:
@@ -60,10 +60,7 @@ def rollout(
 
     seed = as_seed(seed)
     _check_counts(episodes, first)
-    if not isinstance(env, gymnasium.Env):
-        raise InvalidSetting(
-            f"'env' must be a gymnasium.Env, got {type(env).__name__}. Use rollout_many for a vector."
-        )
+    check_type("env", env, gymnasium.Env, "a gymnasium.Env", way_out="Use rollout_many for a vector.")
     if not isinstance(agent, Agent):
         raise InvalidSetting(
             f"'agent' must have the methods begin, act, observe and finish, got {type(agent).__name__}."

@@ -8,7 +8,7 @@ import numpy as np
 
 from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import InvalidAction, InvalidData, as_float, check_integer
+from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
 __all__ = ["Columns", "Facts"]
@@ -117,8 +117,7 @@ class Facts:
 
     def _agrees(self, transition: Transition) -> Transition:
         """Return the transition with a scaled reward, once it agrees with the setting."""
-        if not isinstance(transition, Transition):
-            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
+        check_type("transition", transition, Transition, "a Transition", error=InvalidData)
         s, x = self.state("state", transition.state), self.state("next_state", transition.next_state)
         a = check_integer("action", transition.action, minimum=0, error=InvalidAction)
         if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
@@ -130,8 +129,7 @@ class Facts:
                 f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r}. "
                 "Declare the scale of your rewards in the setting."
             )
-        if not isinstance(transition.terminated, (bool, np.bool_)):
-            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
+        check_truth("terminated", transition.terminated, error=InvalidData)
         self._check_declared(int(self.setting.pair_index[s, a]), x, reward)
         return Transition(s, a, min(max(reward, 0.0), 1.0), x, bool(transition.terminated))
 

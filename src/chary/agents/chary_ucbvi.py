@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from chary.agents.protocol import AgentSpec
-from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real, check_truth
 from chary.mdp import Setting
 from chary.model.bounds import weaker
 from chary.planner._full import CHARGES
@@ -64,8 +64,7 @@ class CharyUCBVI(AgentSpec):
                 f"'eta' must be given with rule {self.rule!r}, got None. "
                 "Use rule 'unlimited' for no budget at all."
             )
-        if not isinstance(self.chains, bool):
-            raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
+        check_truth("chains", self.chains)
         self.resolved_rule(1.0)
         check_choice("charge", self.charge, CHARGES)
         check_choice("clock", self.clock, CLOCKS)

@@ -12,26 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._choosing import Chooser, Pinned
-from chary.agents._episodes import (
-    EpisodeId,
-    Episodes,
-    OpenEpisode,
-    Played,
-    Transition,
-    listed,
-)
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, listed
 from chary.agents._facts import Facts
 from chary.agents._learner import Learner
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises
 from chary.arrays import Ints
-from chary.errors import (
-    InvalidAction,
-    InvalidData,
-    InvalidSetting,
-    OutOfOrder,
-    check_integer,
-)
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, OutOfOrder, check_integer, check_type
 from chary.mdp import Setting, as_policy
 from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
@@ -84,10 +71,8 @@ class TabularAgent:
         own: OwnBaseline | None = None,
         oracle_value: ArrayLike | None = None,
     ) -> None:
-        if not isinstance(spec, AgentSpec):
-            raise InvalidSetting(f"'spec' must be an agent's specification, got {type(spec).__name__}.")
-        if not isinstance(setting, Setting):
-            raise InvalidSetting(f"'setting' must be a Setting, got {type(setting).__name__}.")
+        check_type("spec", spec, AgentSpec, "an agent's specification")
+        check_type("setting", setting, Setting, "a Setting")
         if isinstance(spec, CharyUCBVI):
             spec.check_problem(setting)
         if spec.reward == "known" and setting.known is None:
@@ -99,6 +84,8 @@ class TabularAgent:
             setting = replace(setting, known=None)
         self.spec = spec
         self.setting = setting
+        self.n_actions, self.horizon = setting.n_actions, setting.horizon
+        self.standing = spec.standing
         self.episodes_begun = 0
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
@@ -146,21 +133,6 @@ class TabularAgent:
     def frozen_baseline(self) -> Ints:
         """The baseline that the warm-up's data gives, (H, S); fixed from the first episode on."""
         return self._chooser.frozen_baseline
-
-    @property
-    def n_actions(self) -> int:
-        """The number A of actions."""
-        return self.setting.n_actions
-
-    @property
-    def horizon(self) -> int:
-        """H, the largest number of steps of an episode."""
-        return self.setting.horizon
-
-    @property
-    def standing(self) -> str:
-        """How sure the promise z* <= eta is: certified, conditional, calibrated or uncertified."""
-        return self.spec.standing
 
     @property
     def open_episodes(self) -> tuple[EpisodeId, ...]:
@@ -419,10 +391,7 @@ class TabularAgent:
         return record(self)
 
     def _take_discretiser(self, discretiser: Discretises) -> None:
-        if not isinstance(discretiser, Discretises):
-            raise InvalidSetting(
-                f"'discretiser' must be Bins or a Codebook of chary.data, got {type(discretiser).__name__}."
-            )
+        check_type("discretiser", discretiser, Discretises, "Bins or a Codebook of chary.data")
         if discretiser.n_states > self.setting.n_states:
             raise InvalidSetting(
                 f"'discretiser' must give the agent's {self.setting.n_states} states at most, got one of "
@@ -498,11 +467,8 @@ class TabularAgent:
         self._learner.trim(min(versions, default=self._learner.version))
 
 
-def _check_own(own: object, setting: Setting, *, given: bool) -> None:
-    if not isinstance(own, OwnBaseline):
-        raise InvalidSetting(
-            f"'own' must be an OwnBaseline, got {type(own).__name__}. Use OwnBaseline.declare."
-        )
+def _check_own(own: OwnBaseline, setting: Setting, *, given: bool) -> None:
+    check_type("own", own, OwnBaseline, "an OwnBaseline", way_out="Use OwnBaseline.declare.")
     if given:
         raise InvalidSetting(f"'own' must come without a prior, got role {own.role!r} and a prior as well.")
     if own.table.shape != (setting.horizon, setting.n_states):

@@ -18,7 +18,7 @@ from chary.critics.protocol import (
     checked_q_values,
     name_of,
 )
-from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 
 __all__ = ["CRITIC_STANDINGS", "CriticBounds", "CriticValues"]
 
@@ -113,8 +113,7 @@ class CriticBounds:
         Raises:
             InvalidSetting: if `ensemble` is not an ensemble.
         """
-        if not isinstance(ensemble, EnsembleCritics):
-            raise InvalidSetting(f"'ensemble' must be an EnsembleCritics, got {type(ensemble).__name__}.")
+        check_type("ensemble", ensemble, EnsembleCritics, "an EnsembleCritics")
         return cls(ensemble.lower, ensemble.upper, standing="uncertified")
 
     def shifted(self, lower: float, upper: float, *, standing: str) -> CriticBounds:

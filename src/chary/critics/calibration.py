@@ -13,7 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.protocol import as_masks, as_numbers, as_observations
-from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import (
+    InvalidAction,
+    InvalidData,
+    check_choice,
+    check_integer,
+    check_real,
+    check_truth,
+    check_type,
+)
 
 __all__ = ["CUT_OFF", "Calibration", "HeldOutEpisode", "calibrate_critics", "episodes_needed"]
 
@@ -60,8 +68,7 @@ class HeldOutEpisode:
             raise InvalidAction(
                 f"'actions' must be whole numbers >= 0, got {actions.dtype} from {actions.min()}."
             )
-        if not isinstance(self.terminated, (bool, np.bool_)):
-            raise InvalidData(f"'terminated' must be True or False, got {self.terminated!r}.")
+        check_truth("terminated", self.terminated, error=InvalidData)
         if self.masks is not None:
             width = as_numbers("masks", self.masks).shape[-1:]
             object.__setattr__(self, "masks", _kept(as_masks("masks", self.masks, (T, *width)), np.bool_))
@@ -155,13 +162,11 @@ def calibrate_critics(
         InvalidData: if an episode is invalid, or there are too few, with the number needed.
         InvalidSetting: if an option is out of range.
     """
-    if not isinstance(bounds, CriticBounds):
-        raise InvalidSetting(f"'bounds' must be CriticBounds, got {type(bounds).__name__}.")
+    check_type("bounds", bounds, CriticBounds, "CriticBounds")
     A = check_integer("n_actions", n_actions, minimum=1)
     gamma = check_real("discount", discount, low=0.0, high=1.0, open_low=True)
     level = check_real("alpha", alpha, low=0.0, high=1.0, open_low=True, open_high=True) / 2
-    if not isinstance(tighten, bool):
-        raise InvalidSetting(f"'tighten' must be True or False, got {tighten!r}.")
+    check_truth("tighten", tighten)
     check_choice("cut_off", cut_off, CUT_OFF)
     held_out = _usable("episodes", episodes, A, cut_off)
     tested = _usable("test", test, A, cut_off)

@@ -18,7 +18,15 @@ from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
 from chary.critics.protocol import Array, as_masks, as_numbers
-from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer, check_real
+from chary.errors import (
+    InvalidAction,
+    InvalidData,
+    InvalidSetting,
+    check_integer,
+    check_real,
+    check_truth,
+    check_type,
+)
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
@@ -97,44 +105,21 @@ class CriticShield:
     ) -> None:
         if not isinstance(rule, Rule):
             raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
+        self.bounds = bounds
         self._new_plan = partial(CriticPlan, bounds, n_actions=n_actions, allowed=allowed, memory=memory)
         self._plan = self._new_plan()
+        self.n_actions = self._plan.n_actions
         self._plans = 0
-        self._rule = rule
-        self._horizon = check_integer("horizon", horizon, minimum=1)
-        self._episodes: Episodes[Array, _Pinned] = Episodes.of_arrays(self._horizon)
-        self._begun = 0
+        self.rule = rule
+        self.horizon = check_integer("horizon", horizon, minimum=1)
+        self._episodes: Episodes[Array, _Pinned] = Episodes.of_arrays(self.horizon)
+        self.episodes_begun = 0
         self._shape: tuple[int, ...] | None = None
-
-    @property
-    def bounds(self) -> CriticBounds:
-        """The lower and the upper critic."""
-        return self._plan.bounds
-
-    @property
-    def rule(self) -> Rule:
-        """Which steps the budget affords."""
-        return self._rule
-
-    @property
-    def n_actions(self) -> int:
-        """The number A of actions."""
-        return self._plan.n_actions
-
-    @property
-    def horizon(self) -> int:
-        """H, the largest number of steps of an episode."""
-        return self._horizon
 
     @property
     def standing(self) -> str:
         """How sure the budget is: the weaker of the critics' standing and the rule's."""
-        return weaker(self.bounds.standing, _standing_of(self._rule))
-
-    @property
-    def episodes_begun(self) -> int:
-        """Episodes begun so far."""
-        return self._begun
+        return weaker(self.bounds.standing, _standing_of(self.rule))
 
     @property
     def open_episodes(self) -> tuple[EpisodeId, ...]:
@@ -173,7 +158,7 @@ class CriticShield:
             self._plans += 1
         self._episodes.open(name, observation, _Pinned(self._plan, self._plans, Ledger()))
         self._shape = observation.shape
-        self._begun += 1
+        self.episodes_begun += 1
 
     def act(
         self,
@@ -358,19 +343,18 @@ class CriticShield:
     def _decide(self, question: _Question, baseline: int, charges: Floats) -> Decision:
         now, pinned = question.now, question.now.pinned
         wanted = baseline if question.proposal is None else question.proposal
-        afforded, cost, pinned.ledger = afford(pinned.ledger, float(charges[wanted]), self._rule)
+        afforded, cost, pinned.ledger = afford(pinned.ledger, float(charges[wanted]), self.rule)
         # Without a proposal the baseline is played, and nothing is explored.
         explored = afforded and question.proposal is not None
         deficit = pinned.ledger.deficit
-        left = room(self._rule, deficit)
+        left = room(self.rule, deficit)
         action = wanted if afforded else baseline
         decision = Decision(action, explored, cost, deficit, left, pinned.number, -1)
         return self._episodes.decide(now, question.state, decision)
 
     def _checked(self, transition: Transition) -> Transition:
         """Return a transition between observations, once it is made of finite numbers."""
-        if not isinstance(transition, Transition):
-            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
+        check_type("transition", transition, Transition, "a Transition", error=InvalidData)
         action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
         if action >= self.n_actions:
             raise InvalidAction(f"'action' must lie in 0..{self.n_actions - 1}, got {action}.")
@@ -379,8 +363,7 @@ class CriticShield:
         reward = check_real(
             "reward", transition.reward, low=-math.inf, open_low=True, open_high=True, error=InvalidData
         )
-        if not isinstance(transition.terminated, (bool, np.bool_)):
-            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
+        check_truth("terminated", transition.terminated, error=InvalidData)
         return Transition(state, action, reward, reached, bool(transition.terminated))
 
     def _observation(self, name: str, state: ArrayLike) -> Array:
@@ -394,7 +377,7 @@ class CriticShield:
 
     def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return all there is to save, as arrays and as plain values."""
-        arrays: dict[str, NDArray[Any]] = {"rule": np.array(self._rule, dtype=np.float64)}
+        arrays: dict[str, NDArray[Any]] = {"rule": np.array(self.rule, dtype=np.float64)}
         kept = []
         for i, now in enumerate(self._episodes):
             pinned = now.pinned
@@ -404,9 +387,9 @@ class CriticShield:
             kept.append([now.name, pinned.number, list(pinned.ledger), *now.flags])
         about = {
             "n_actions": self.n_actions,
-            "horizon": self._horizon,
+            "horizon": self.horizon,
             "plans": self._plans,
-            "begun": self._begun,
+            "begun": self.episodes_begun,
             "shape": None if self._shape is None else list(self._shape),
             "open": kept,
         }
@@ -414,13 +397,15 @@ class CriticShield:
 
     def _restore(self, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take on what `_record` returned."""
-        if not np.array_equal(as_array("rule", arrays, (4,), np.float64), np.array(self._rule, np.float64)):
-            raise InvalidData(f"'rule' must be that of the file, got {self._rule}.")
-        for name, mine in (("n_actions", self.n_actions), ("horizon", self._horizon)):
+        if not np.array_equal(as_array("rule", arrays, (4,), np.float64), np.array(self.rule, np.float64)):
+            raise InvalidData(f"'rule' must be that of the file, got {self.rule}.")
+        for name, mine in (("n_actions", self.n_actions), ("horizon", self.horizon)):
             if about[name] != mine:
                 raise InvalidData(f"{name!r} must be that of the file, {about[name]!r}, got {mine}.")
         self._plans = check_integer("plans", about["plans"], minimum=0, error=InvalidData)
-        self._begun = check_integer("begun", about["begun"], minimum=len(about["open"]), error=InvalidData)
+        self.episodes_begun = check_integer(
+            "begun", about["begun"], minimum=len(about["open"]), error=InvalidData
+        )
         if about["shape"] is not None:
             self._shape = tuple(
                 check_integer("shape", n, minimum=0, error=InvalidData) for n in about["shape"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_choice, check_integer
+from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_choice, check_integer, check_truth
 from chary.shield.account import Account, EpisodeEnd
 from chary.shield.chains import Chain, Pool, Step
 from chary.shield.decision import Decision, Plan, afford, as_action, price, room
@@ -77,8 +77,7 @@ class Shield(Generic[S]):
             raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
         if not callable(match):
             raise InvalidSetting(f"'match' must be callable, got {match!r}. Use same or within(radius).")
-        if not isinstance(chains, bool):
-            raise InvalidSetting(f"'chains' must be True or False, got {chains!r}.")
+        check_truth("chains", chains)
         # Chains off means one block of exploration from t = 0, which is what closing does.
         self._rule = rule if chains else rule._replace(closes=True)
         self._horizon = check_integer("horizon", horizon, minimum=1)
@@ -224,7 +223,7 @@ class Shield(Generic[S]):
                 "Call decide first."
             )
         self._pool.check("s_next", s_next)
-        ended = _truth("terminated", terminated)
+        ended = check_truth("terminated", terminated, error=InvalidData)
 
         s, decision = now.pending
         reached = self._pool.keep(s_next)
@@ -409,16 +408,3 @@ class Shield(Generic[S]):
             self._pool.remove(chain)
         self.abandoned += len(stale)
         return tuple(chain.id for chain in stale)
-
-
-def _truth(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    try:
-        # NumPy has booleans of its own; arrays of several cannot be told to be either.
-        known = value in (True, False)
-    except (TypeError, ValueError):
-        known = False
-    if not known:
-        raise InvalidData(f"{name!r} must be True or False, got {value!r}.")
-    return bool(value)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from chary.agents.protocol import EpisodeId, Transition
 from chary.agents.tabular import TabularAgent
 from chary.critics.shield import CriticShield
-from chary.errors import InvalidAction, InvalidSetting, check_integer
+from chary.errors import InvalidAction, InvalidSetting, check_integer, check_type
 from chary.shield import Decision, Plan
 from chary.wrappers.spaces import Mask, discrete_size
 
@@ -236,10 +236,7 @@ def numbering(numbers: Numbers | None) -> Numbers:
     """
     if numbers is None:
         return itertools.count()
-    if not isinstance(numbers, Iterator):
-        raise InvalidSetting(
-            f"'numbers' must be an iterator, got {type(numbers).__name__}. Use itertools.count(first)."
-        )
+    check_type("numbers", numbers, Iterator, "an iterator", way_out="Use itertools.count(first).")
     return numbers
 
 

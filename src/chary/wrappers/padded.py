@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from chary.errors import InvalidSetting, OutOfOrder, check_integer
+from chary.errors import OutOfOrder, check_integer, check_type
 from chary.wrappers.spaces import discrete_size
 
 __all__ = ["Padded"]
@@ -36,8 +36,7 @@ class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], *, horizon: int) -> None:
-        if not isinstance(env, gymnasium.Env):
-            raise InvalidSetting(f"'env' must be a gymnasium.Env, got {type(env).__name__}.")
+        check_type("env", env, gymnasium.Env, "a gymnasium.Env")
         super().__init__(env)
         self._n_actions = discrete_size("action_space", env.action_space)
         self._end = discrete_size("observation_space", env.observation_space)
