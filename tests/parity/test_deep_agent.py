@@ -73,7 +73,7 @@ def test_the_step_api_does_what_the_compiled_loop_does(name: str) -> None:
         assert [decision.explored for decision in decisions] == steps.explored[k].tolist()
         assert decisions[-1].deficit == pytest.approx(log.deficit[k], rel=TOLERANCE)
         assert sum(decision.charge for decision in decisions) == pytest.approx(log.deficit[k], rel=TOLERANCE)
-    assert_close(trees.arrays_of(agent._state), state)
+    assert_close(trees.arrays_of(agent._turns.state), state)
     # A learner that always plays the same proves little.
     assert len(set(steps.action.ravel().tolist())) > 1
     if name == "chary":
@@ -118,7 +118,7 @@ def test_a_warm_start_from_the_loops_own_warm_up_ends_in_the_loops_state() -> No
     agent = new_agent("chary", SEED, warm_up=2)
     agent.warm_start([steps[:HORIZON], steps[HORIZON:]])
     assert agent.updates == 3
-    assert_close(trees.arrays_of(agent._state), wanted)
+    assert_close(trees.arrays_of(agent._turns.state), wanted)
 
 
 # After how many decisions; whether the last one was observed, and the episode finished if it was over.

@@ -80,7 +80,7 @@ class Twin:
         assert [decision] * len(others) == others
         with jax.enable_x64(True):
             # The plan that was used is in the state now.
-            self.plans[name].said = priced(self.agent._state.plan, PLACES[place], np.int32(t))
+            self.plans[name].said = priced(self.agent._turns.state.plan, PLACES[place], np.int32(t))
         wanted = self.shield.decide(name, t, tuple(PLACES[place]))
         assert (decision.action, decision.explored, decision.chain) == (
             wanted.action,
@@ -111,14 +111,14 @@ class Twin:
         getattr(self.shield, call)(name)
 
     def check(self) -> None:
-        if self.agent._unlearnt is not None:
+        if self.agent._turns.unlearnt is not None:
             # The chain moves on with the next call.
             return
         chains = self.agent.chains
         shield = (self.shield.started, self.shield.finished, self.shield.abandoned, self.shield.blocked)
         assert tuple(chains.values()) == shield
         if self.agent.options.chains:
-            assert self.shield.open_chains == bool(self.agent._state.chain.open)
+            assert self.shield.open_chains == bool(self.agent._turns.state.chain.open)
 
     def save(self, folder: Path) -> None:
         """From now on every call goes to a copy too, which was saved and loaded."""
@@ -204,7 +204,7 @@ def test_outcomes_are_learnt_in_the_order_in_which_they_come() -> None:
         agent.observe(name, outcome, t=t)
     # The last one completes an episode, and is learnt at once.
     assert (agent.open_episodes, agent.updates) == (("b",), 4)
-    rows = np.asarray(agent._state.replay.rows)[:4]
+    rows = np.asarray(agent._turns.state.replay.rows)[:4]
     np.testing.assert_array_equal(rows[:, :6], [np.float32(outcome.state) for outcome in outcomes])
     np.testing.assert_array_equal(rows[:, 15], [np.float32(outcome.reward) for outcome in outcomes])
     left = [(HORIZON - t) / HORIZON for _, t in order]
@@ -218,7 +218,7 @@ def test_episodes_keep_the_networks_they_began_with() -> None:
     agent = new_agent(eta=0.0)
     agent.begin("early", START)
     first = agent.act("early", 0, START)
-    frozen = np.array(agent._state.plan.w3[1:])
+    frozen = np.array(agent._turns.state.plan.w3[1:])
     for k in range(3):
         agent.begin(k, START)
         decision = agent.act(k, 0, START)
@@ -226,5 +226,5 @@ def test_episodes_keep_the_networks_they_began_with() -> None:
         agent.observe(k, Transition._make((START, decision.action, reward, after, False)))
         agent.finish(k)
     agent.act("early", 1, move(START, first.action)[0])
-    np.testing.assert_array_equal(agent._state.plan.w3[1:], frozen)
-    assert np.any(np.asarray(agent._state.networks.w3[1:]) != frozen)
+    np.testing.assert_array_equal(agent._turns.state.plan.w3[1:], frozen)
+    assert np.any(np.asarray(agent._turns.state.networks.w3[1:]) != frozen)

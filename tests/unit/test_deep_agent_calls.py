@@ -18,7 +18,7 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 pytest.importorskip("safetensors")
 deep: Any = pytest.importorskip("chary.deep")
-agent_module: Any = pytest.importorskip("chary.deep.agent")
+calls: Any = pytest.importorskip("chary.deep.calls")
 
 
 def content(agent: Any) -> bytes:
@@ -199,7 +199,7 @@ def test_a_warm_start_remembers_all_then_makes_its_updates_once_before_the_first
     assert agent.updates == 0
     agent.warm_start(iter(logged(3)))
     assert agent.updates == small().pretraining
-    assert int(agent._state.replay.written) == 3 * HORIZON
+    assert int(agent._turns.state.replay.written) == 3 * HORIZON
     before = content(agent)
     with pytest.raises(OutOfOrder, match="a second call"):
         agent.warm_start(logged())
@@ -215,10 +215,12 @@ def test_more_logs_than_one_compiled_call_takes_are_all_remembered_and_in_order(
     whole, parts = idle(), idle()
     whole.warm_start(logged(4))
     # 24 transitions in two calls of 12, in place of one that is filled up to its size.
-    monkeypatch.setattr(agent_module, "CHUNK", 12)
+    monkeypatch.setattr(calls, "CHUNK", 12)
     parts.warm_start(logged(4))
-    np.testing.assert_allclose(whole._state.replay.rows, parts._state.replay.rows, rtol=1e-5, atol=1e-6)
-    assert int(parts._state.replay.written) == 24
+    np.testing.assert_allclose(
+        whole._turns.state.replay.rows, parts._turns.state.replay.rows, rtol=1e-5, atol=1e-6
+    )
+    assert int(parts._turns.state.replay.written) == 24
 
 
 def test_every_step_is_one_compiled_call_and_every_episode_two_more() -> None:
@@ -232,7 +234,7 @@ def test_every_step_is_one_compiled_call_and_every_episode_two_more() -> None:
 
         return call
 
-    agent._calls = type(agent._calls)(*(counted(*pair) for pair in agent._calls._asdict().items()))
+    agent._turns._calls = type(agent._calls)(*(counted(*pair) for pair in agent._calls._asdict().items()))
     env = walk_env()
     observation, _ = env.reset()
     agent.begin(0, observation)
@@ -306,7 +308,7 @@ def test_an_abandoned_episode_stays_learnt_and_the_next_may_begin() -> None:
     broken.abandon("now")
     assert broken.open_episode is None
     assert broken.updates == updates
-    assert int(broken._state.episodes) == 2
+    assert int(broken._turns.state.episodes) == 2
     assert np.isfinite([decision.deficit for decision in go_on(broken, HORIZON)]).all()
 
 
@@ -316,7 +318,7 @@ def test_a_chain_whose_first_step_is_never_heard_of_waits_where_it_was_to_be_tak
     decision = agent.act(0, 0, START)
     assert (decision.explored, decision.chain) == (True, 0)
     agent.abandon(0)
-    assert np.asarray(agent._state.chain.target).tolist() == START.tolist()
+    assert np.asarray(agent._turns.state.chain.target).tolist() == START.tolist()
     agent.begin(1, START)
     again = agent.act(1, 0, START)
     assert (again.explored, again.chain) == (True, 0)
@@ -333,7 +335,7 @@ def test_what_the_environment_overwrites_is_not_what_the_agent_remembers() -> No
     agent.observe(0, Transition._make((seen, decision.action, reward, reached, False)))
     seen[:], reached[:] = 9.0, 9.0
     agent.act(0, 1, after)
-    row = np.asarray(agent._state.replay.rows)[0]
+    row = np.asarray(agent._turns.state.replay.rows)[0]
     assert row[:6].tolist() == START.tolist()
     assert row[7:13].tolist() == after.tolist()
 
@@ -436,11 +438,11 @@ def test_only_a_terminal_state_or_the_horizon_is_an_end_to_the_values(
     assert (summary.steps, summary.terminated) == (3, bool(ends))
     assert agent.updates == 3
     # Two inputs of 7 numbers, then action, reward and end.
-    rows = np.asarray(agent._state.replay.rows)
+    rows = np.asarray(agent._turns.state.replay.rows)
     assert rows[:3, 16].tolist() == [0.0, 0.0, ends]
     whole = idle()
     list(whole.play(walk_env(), episodes=1))
-    assert np.asarray(whole._state.replay.rows)[:HORIZON, 16].tolist() == [0.0] * (HORIZON - 1) + [1.0]
+    assert np.asarray(whole._turns.state.replay.rows)[:HORIZON, 16].tolist() == [0.0] * (HORIZON - 1) + [1.0]
 
 
 def test_an_episode_that_the_world_breaks_off_is_abandoned() -> None:

@@ -1,6 +1,6 @@
 """The deep learner: a shielded double DQN for vectors as observations; needs `pip install 'chary[deep]'`.
 
-Names are imported on first use: `import chary.deep` itself needs no JAX. Everything computes with
+Names are imported on first use: `import chary.deep` itself does not need JAX. Everything computes with
 `jax_enable_x64` on, since the ledger is kept in float64; the networks are float32.
 """
 
@@ -51,25 +51,7 @@ _HOMES = {
 }
 _EXTRA = ("jax", "jaxlib", "optax")
 
-__all__ = [
-    "AGENTS",
-    "LOWER_BOUNDS",
-    "DeepAgent",
-    "DeepOptions",
-    "DeepRun",
-    "DeepSimulation",
-    "Environment",
-    "EpisodeAudit",
-    "EpisodeLog",
-    "EpisodeSummary",
-    "State",
-    "StepLog",
-    "audit_episode",
-    "begin",
-    "hiv",
-    "proceed",
-    "train",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -81,12 +63,10 @@ def __getattr__(name: str) -> Any:
         missing = (error.name or "").partition(".")[0]
         if missing not in _EXTRA:
             raise
-        raise InvalidSetting(
-            f"{missing!r} must be installed for the deep learner, got none. Run: pip install 'chary[deep]'."
-        ) from error
+        raise InvalidSetting(f"The deep learner needs {missing}. Run: pip install 'chary[deep]'.") from error
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import Episodes, OpenEpisode
+from chary.agents._episodes import Episodes
 from chary.agents.protocol import EpisodeId, Transition
-from chary.deep.acting import Draws
-from chary.deep.calls import Own, Seen, compiled_calls, own_of, shared, with_own
+from chary.deep.calls import Seen, compiled_calls, remember_all, shared
 from chary.deep.learner import State
 from chary.deep.observations import Floats, Form, as_observed
 from chary.deep.options import DeepOptions
-from chary.deep.playing import EpisodeSummary, play_on, spaces_of
+from chary.deep.playing import EpisodeSummary, check_sizes, horizon_of, play_on, spaces_of
 from chary.deep.shielding import chain_counts, rule_on_arrays
+from chary.deep.turns import Open, Pinned, Turns, Unlearnt
 from chary.errors import InvalidAction, InvalidSetting, OutOfOrder, check_integer, check_seed
 from chary.shield import Decision, Ledger
 from chary.storage.sealed import load_sealed, pack, save_sealed
@@ -31,36 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["DeepAgent", "EpisodeSummary"]
 
 KIND = "deep agent"
-# Logged transitions per compiled call; the last call is filled up with ones that do not count.
-CHUNK = 512
 # The draws of an episode are one array, addressed by 32 bits.
 LARGEST_DRAWS = 2**31 - 1
-
-
-@dataclass(slots=True, eq=False)
-class Pinned:
-    """The part of an open episode that no other shares.
-
-    `number` counts the episodes begun before, `chain` is the chain it played last. `own` is its part of the
-    compiled state while another episode's part is there.
-    """
-
-    draws: Draws
-    ledger: Ledger
-    number: int
-    chain: int = -1
-    own: Own | None = None
-
-
-Open: TypeAlias = OpenEpisode[Floats, Pinned]
-
-
-class Unlearnt(NamedTuple):
-    """The outcome observed last, of step `t` of an open episode; the next call learns from it."""
-
-    now: Open
-    t: int
-    seen: Seen
 
 
 @final
@@ -105,13 +76,10 @@ class DeepAgent:
         (True, 1)
     """
 
-    # Set by `_declare`, which `__init__` and `load` share.
+    # Set by `_declare`, which `__init__` and `load` share, and the last by its callers.
     _begun: int
     _warmed: bool
-    _state: State
-    # The open episode whose own part is in `_state`.
-    _served: Open | None
-    _unlearnt: Unlearnt | None
+    _turns: Turns
 
     def __init__(
         self, options: DeepOptions, *, observation_size: int, n_actions: int, horizon: int, seed: int = 0
@@ -119,7 +87,7 @@ class DeepAgent:
         size = check_integer("observation_size", observation_size, minimum=1)
         self._declare(options, (size,), n_actions, horizon, seed)
         with jax.enable_x64(True):
-            self._state = self._calls.first(jax.random.key(self.seed))
+            self._take_on(self._calls.first(jax.random.key(self.seed)))
 
     @classmethod
     def for_env(
@@ -144,16 +112,8 @@ class DeepAgent:
             InvalidSetting: if the environment has other spaces, or no horizon is known.
         """
         shape, n_actions = spaces_of(env)
-        if horizon is None:
-            horizon = None if env.spec is None else env.spec.max_episode_steps
-            if horizon is None or horizon < 1:
-                raise InvalidSetting(
-                    "'horizon' must be given for an environment without a time limit, got None. "
-                    "Pass horizon=..., the steps after which an episode ends."
-                )
-        agent = cls(
-            options, observation_size=math.prod(shape), n_actions=n_actions, horizon=horizon, seed=seed
-        )
+        steps = horizon_of(env) if horizon is None else horizon
+        agent = cls(options, observation_size=math.prod(shape), n_actions=n_actions, horizon=steps, seed=seed)
         agent._form = agent._form._replace(shape=shape)
         return agent
 
@@ -195,12 +155,12 @@ class DeepAgent:
     @property
     def updates(self) -> int:
         """Updates made; the step observed last counts with the next call."""
-        return int(self._state.updates)
+        return int(self._turns.state.updates)
 
     @property
     def chains(self) -> dict[str, int]:
         """Meta-rollouts started, finished and abandoned, and episodes in which none moved."""
-        return chain_counts(self._state.chain)
+        return chain_counts(self._turns.state.chain)
 
     @property
     def standing(self) -> str:
@@ -236,18 +196,13 @@ class DeepAgent:
         if not steps:
             return
         with jax.enable_x64(True):
-            for start in range(0, len(steps), CHUNK):
-                part, at = steps[start : start + CHUNK], times[start : start + CHUNK]
-                missing = CHUNK - len(part)
-                whole = jax.tree.map(lambda *rows: np.stack(rows), *part, *([part[0]] * missing))
-                counts = np.arange(CHUNK) < len(part)
-                told = np.array([*at, *([0] * missing)], np.int32)
-                self._state = self._calls.remember(self._state, whole, told, counts)
+            state = remember_all(self._calls, self._turns.state, steps, times)
             if self.options.pretraining:
                 # The key with which the compiled loop pretrains.
                 key = jax.random.split(jax.random.key(self.seed), 3)[2]
                 keys = jax.random.split(key, self.options.pretraining)
-                self._state = self._calls.pretrain(self._state, keys)
+                state = self._calls.pretrain(state, keys)
+        self._turns.state = state
         self._warmed = True
 
     def begin(self, episode: EpisodeId, observation: ArrayLike) -> None:
@@ -260,12 +215,9 @@ class DeepAgent:
         """
         name = self._episodes.unused(episode)
         seen = self._form.observation("observation", observation)
-        self._learn()
         with jax.enable_x64(True):
-            self._serve(None)
-            self._state, draws, ledger = self._calls.open(self._state)
-        self._episodes.open(name, seen, Pinned(draws, ledger, self._begun))
-        self._served = self._episodes.named("begin", name)
+            self._episodes.open(name, seen, self._turns.begin(self._begun))
+        self._turns.served = self._episodes.named("begin", name)
         self._begun += 1
 
     def act(self, episode: EpisodeId, t: int, observation: ArrayLike) -> Decision:
@@ -291,17 +243,7 @@ class DeepAgent:
             return decided
         pinned = now.pinned
         with jax.enable_x64(True):
-            unlearnt = self._taken_up(now)
-            if now.late:
-                self._move(self._calls.move, np.bool_(now.steps[-1].decision.explored), seen)
-            told = (pinned.ledger, pinned.draws, self._rule, seen, np.int32(now.t), self._busy(now))
-            if unlearnt is None:
-                chain, pinned.ledger, said = self._calls.choose(self._state, *told)
-                self._state = self._state._replace(chain=chain)
-            else:
-                self._state, pinned.ledger, said = self._calls.learn_and_choose(self._state, *told, unlearnt)
-        # One transfer from the device for all of it.
-        action, explored, charge, deficit, number = np.asarray(said).tolist()
+            action, explored, charge, deficit, number = self._turns.choose(now, seen, self._rule)
         if explored and number >= 0:
             pinned.chain = int(number)
         decision = Decision(
@@ -339,16 +281,15 @@ class DeepAgent:
         step = self._form.transition(transition)
         if not self._episodes.is_news(now, t, step, taken):
             return
-        self._learn()
         decision = now.steps[t].decision
         overruled = step.action != decision.action
-        if overruled and decision.chain >= 0:
-            with jax.enable_x64(True):
-                self._serve(now)
-                self._move(self._calls.part, step.state)
+        with jax.enable_x64(True):
+            self._turns.learn()
+            if overruled and decision.chain >= 0:
+                self._turns.part(now, step.state)
         # Where a later step was decided, the chain has moved on already.
         moves = decision.explored and not overruled and now.is_last(t)
-        self._unlearnt = Unlearnt(now, t, Seen(as_observed(step), np.bool_(moves)))
+        self._turns.unlearnt = Unlearnt(now, t, Seen(as_observed(step), np.bool_(moves)))
         self._episodes.note(now, t, step)
         self._settle(now)
 
@@ -379,13 +320,8 @@ class DeepAgent:
         now = self._episodes.named("abandon", episode)
         if now.released:
             self._learn()
-        elif now.late:
-            with jax.enable_x64(True):
-                self._taken_up(now)
-                self._state = self._calls.break_off(self._state, self._busy(now), now.state)
-            self._served = None
         else:
-            self._release(now)
+            self._close(now)
         self._episodes.drop(now)
 
     def play(
@@ -406,12 +342,7 @@ class DeepAgent:
             OutOfOrder: if an episode is open.
             InvalidData: from the iterator, if an observation or a reward is not finite.
         """
-        shape, n_actions = spaces_of(env)
-        if (math.prod(shape), n_actions) != (self.observation_size, self.n_actions):
-            raise InvalidSetting(
-                f"'env' must have {self.observation_size} numbers per observation and {self.n_actions} "
-                f"actions, as the agent has, got {math.prod(shape)} and {n_actions}."
-            )
+        check_sizes(self, env)
         number = check_integer("episodes", episodes, minimum=1)
         first_seed = None if seed is None else check_seed(seed)
         if len(self._episodes):
@@ -480,71 +411,26 @@ class DeepAgent:
             self._rule = rule_on_arrays(options.budget_rule)
         self._calls = compiled_calls(shared(options), self.observation_size, self.n_actions, self.horizon)
         self._episodes: Episodes[Floats, Pinned] = Episodes(self.horizon, same=_same, show=_shown)
-        self._served = None
-        self._unlearnt = None
         self._begun = 0
         self._warmed = False
+
+    def _take_on(self, state: State) -> None:
+        self._turns = Turns(self.options, self._calls, state, self._episodes)
 
     def _room(self, deficit: float) -> float:
         return math.inf if self._limit == math.inf else max(self._limit - deficit, 0.0)
 
-    def _busy(self, now: Open) -> np.bool_:
-        """Return whether another open episode plays the chain; all parts but that of `now` are outside."""
-        own = (other.pinned.own for other in self._episodes if other is not now)
-        chains = (each.chain for each in own if each is not None and self.options.chains)
-        return np.bool_(any(bool(chain.fed) and not bool(chain.complete) for chain in chains))
-
-    def _serve(self, now: Open | None) -> None:
-        """Put the own part of an episode into the state in place of another one's; None is a new episode."""
-        if self._served is now:
-            return
-        if self._served is not None:
-            self._served.pinned.own = own_of(self._state)
-        self._state = with_own(self.options, self._state, None if now is None else now.pinned.own)
-        if now is not None:
-            now.pinned.own = None
-        self._served = now
-
-    def _taken_up(self, now: Open) -> Seen | None:
-        """Serve an episode, and return its last step if that is yet to be learnt, for the next call."""
-        kept, self._unlearnt = self._unlearnt, None
-        if kept is not None and kept.now is now and now.is_last(kept.t):
-            self._serve(now)
-            return kept.seen
-        self._unlearnt = kept
-        self._learn()
-        self._serve(now)
-        return None
-
-    def _learn(self) -> None:
-        """Learn from the outcome observed last."""
-        if self._unlearnt is None:
-            return
-        (now, t, seen), self._unlearnt = self._unlearnt, None
-        with jax.enable_x64(True):
-            if seen.explored:
-                self._serve(now)
-            self._state = self._calls.learn(self._state, now.pinned.draws, seen, np.int32(t))
-
-    def _move(self, call: Any, *told: Any) -> None:
-        """Change the chain by one of the compiled calls; it is the served episode's."""
-        self._state = self._state._replace(chain=call(self._state.chain, *told))
-
     def _settle(self, now: Open) -> None:
-        if self._episodes.settle(now, self._release):
+        if self._episodes.settle(now, self._close):
             self._learn()
 
-    def _release(self, now: Open) -> None:
-        """Close the chain of an episode that makes no more decisions, and learn from its last step."""
+    def _close(self, now: Open) -> None:
         with jax.enable_x64(True):
-            unlearnt, busy = self._taken_up(now), self._busy(now)
-            if unlearnt is None:
-                self._state = self._calls.close(self._state, busy)
-            else:
-                self._state = self._calls.learn_and_close(
-                    self._state, busy, now.pinned.draws, unlearnt, np.int32(now.t - 1)
-                )
-        self._served = None
+            self._turns.close(now)
+
+    def _learn(self) -> None:
+        with jax.enable_x64(True):
+            self._turns.learn()
 
 
 def _same(one: Floats, other: Floats) -> bool:

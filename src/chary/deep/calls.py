@@ -6,7 +6,7 @@ several open episodes the parts of the others are kept outside, as `Own`, and ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,11 +24,13 @@ from chary.deep.replay import sample
 from chary.deep.shielding import ChainState, advance, first_chain, first_ledger, part
 from chary.shield import Ledger, Rule
 
+# Logged transitions per compiled call; the last call is filled up with ones that do not count.
+CHUNK = 512
 # Fields of the chain that belong to an episode; without chains the others but counters do, too.
 OWN_FIELDS = ("fed", "complete", "refused", "explored")
 CHAIN_FIELDS = ("open", "target", "length", "idle")
 
-__all__ = ["Calls", "Own", "Seen", "compiled_calls", "own_of", "shared", "with_own"]
+__all__ = ["Calls", "Own", "Seen", "compiled_calls", "own_of", "remember_all", "shared", "with_own"]
 
 
 class Seen(NamedTuple):
@@ -75,17 +77,28 @@ def own_of(state: State) -> Own:
     return own
 
 
-def with_own(options: DeepOptions, state: State, own: Own | None) -> State:
+def with_own(state: State, own: Own | None, *, chains: bool) -> State:
     """Return the state with the part of another episode; None is one that begins.
 
     The chain waits for any episode, and its explorer with it; without chains both belong to an episode.
     """
     if own is None:
         own = own_of(state._replace(chain=first_chain(state.chain.target.shape[0])))
-    fields = OWN_FIELDS if options.chains else OWN_FIELDS + CHAIN_FIELDS
+    fields = OWN_FIELDS if chains else OWN_FIELDS + CHAIN_FIELDS
     chain = state.chain._replace(**{name: getattr(own.chain, name) for name in fields})
-    plan = _with_explorer(own.plan, state.plan) if options.chains else own.plan
+    plan = _with_explorer(own.plan, state.plan) if chains else own.plan
     return state._replace(chain=chain, plan=plan)
+
+
+def remember_all(calls: Calls, state: State, steps: Sequence[Observed], times: Sequence[int]) -> State:
+    """Return the state with logged transitions in its replay and its bonus."""
+    for start in range(0, len(steps), CHUNK):
+        part, at = steps[start : start + CHUNK], times[start : start + CHUNK]
+        missing = CHUNK - len(part)
+        whole = jax.tree.map(lambda *rows: np.stack(rows), *part, *([part[0]] * missing))
+        counts = np.arange(CHUNK) < len(part)
+        state = calls.remember(state, whole, np.array([*at, *([0] * missing)], np.int32), counts)
+    return state
 
 
 @jax.jit

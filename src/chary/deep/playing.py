@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from chary.deep.agent import DeepAgent
 
-__all__ = ["EpisodeSummary", "play_on", "spaces_of"]
+__all__ = ["EpisodeSummary", "check_sizes", "horizon_of", "play_on", "spaces_of"]
 
 
 class EpisodeSummary(NamedTuple):
@@ -104,3 +104,28 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[tuple[int, ...], int]:
             "Wrap the environment in gymnasium.wrappers.TransformAction."
         )
     return tuple(int(n) for n in seen.shape), int(played.n)
+
+
+def horizon_of(env: gymnasium.Env[Any, Any]) -> int:
+    """Return the time limit that an environment was registered with.
+
+    Raises:
+        InvalidSetting: if it has none.
+    """
+    limit = None if env.spec is None else env.spec.max_episode_steps
+    if limit is None or limit < 1:
+        raise InvalidSetting(
+            "'horizon' must be given for an environment without a time limit, got None. "
+            "Pass horizon=..., the steps after which an episode ends."
+        )
+    return limit
+
+
+def check_sizes(agent: DeepAgent, env: gymnasium.Env[Any, Any]) -> None:
+    """Raise InvalidSetting unless an environment has an agent's observations and actions."""
+    shape, n_actions = spaces_of(env)
+    if (math.prod(shape), n_actions) != (agent.observation_size, agent.n_actions):
+        raise InvalidSetting(
+            f"'env' must have {agent.observation_size} numbers per observation and {agent.n_actions} "
+            f"actions, as the agent has, got {math.prod(shape)} and {n_actions}."
+        )

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from chary.agents._episodes import OpenEpisode, Played
 from chary.agents.protocol import Transition, check_episode_id
 from chary.deep.acting import Observed
-from chary.deep.agent import DeepAgent, Open, Pinned, Unlearnt
+from chary.deep.agent import DeepAgent
 from chary.deep.calls import Own, Seen
 from chary.deep.learner import State
 from chary.deep.observations import Form
 from chary.deep.options import DeepOptions
 from chary.deep.trees import arrays_of, tree_like
+from chary.deep.turns import Open, Pinned, Unlearnt
 from chary.errors import InvalidData, check_integer
 from chary.shield import Decision
 from chary.storage.sealed import as_array
@@ -37,7 +38,7 @@ Arrays = dict[str, NDArray[Any]]
 
 def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
     """Return all there is to save, as arrays and as plain values."""
-    arrays, episodes = arrays_of(agent._state, "state."), list(agent._episodes)
+    arrays, episodes = arrays_of(agent._turns.state, "state."), list(agent._episodes)
     for i, now in enumerate(episodes):
         pinned, prefix = now.pinned, f"open.{i}."
         arrays |= arrays_of(pinned.draws, f"{prefix}draws.") | arrays_of(pinned.ledger, f"{prefix}ledger.")
@@ -45,7 +46,7 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
         arrays[f"{prefix}observation"] = now.state
         if pinned.own is not None:
             arrays |= arrays_of(pinned.own, f"{prefix}own.")
-    unlearnt = agent._unlearnt
+    unlearnt = agent._turns.unlearnt
     if unlearnt is not None:
         arrays |= arrays_of(unlearnt.seen, "unlearnt.")
     about = {
@@ -62,7 +63,7 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
                 "chain": now.pinned.chain,
                 "flags": [now.terminated, now.closing, now.released],
                 "own": now.pinned.own is not None,
-                "served": now is agent._served,
+                "served": now is agent._turns.served,
             }
             for now in episodes
         ],
@@ -81,7 +82,7 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
     with jax.enable_x64(True):
         shapes = jax.eval_shape(agent._calls.first, jax.random.key(0))
         state = _sound(tree_like(shapes, arrays, "state."), "state.")
-        agent._state = state
+        agent._take_on(state)
         if not isinstance(about["open"], list):
             about, arrays = _upgraded(agent, about, arrays)
         episodes = [_episode(agent, shapes, arrays, i, kept) for i, kept in enumerate(about["open"])]
@@ -92,9 +93,9 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
         parts = [now.released or now in served or now.pinned.own is not None for now in episodes]
         if len(served) > 1 or len(agent._episodes) < len(episodes) or not all(parts):
             raise InvalidData("'open' must hold episodes that can be open together, got others.")
-        agent._served = served[0] if served else None
+        agent._turns.served = served[0] if served else None
         if about["unlearnt"] is not None:
-            agent._unlearnt = _unlearnt(agent, episodes, arrays, about["unlearnt"])
+            agent._turns.unlearnt = _unlearnt(agent, episodes, arrays, about["unlearnt"])
     return agent
 
 
@@ -192,7 +193,7 @@ def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tup
     kept = about["open"]
     if kept is None:
         return {**about, "open": [], "unlearnt": None}, arrays
-    deficit, number = float(arrays["open.ledger.deficit"]), int(agent._state.episodes)
+    deficit, number = float(arrays["open.ledger.deficit"]), int(agent._turns.state.episodes)
     t = check_integer("t", kept["t"], minimum=0, largest=agent.horizon, error=InvalidData)
     here, made = arrays["open.observation"], kept["decision"]
     terminated, unlearnt = False, None
@@ -217,7 +218,7 @@ def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tup
     episode = {
         "name": kept["name"],
         "number": number,
-        "chain": int(agent._state.chain.started) - 1,
+        "chain": int(agent._turns.state.chain.started) - 1,
         "flags": [terminated, False, False],
         "own": False,
         "served": True,
