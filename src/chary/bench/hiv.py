@@ -1,11 +1,11 @@
-"""How much faster the HIV simulator is than SciPy's integrators, and how far each is from the truth.
+"""Speed and accuracy of the HIV simulator, compared with SciPy's integrators.
 
 Every method treats the same patients by the same actions from the same states, in turns of a few steps, so
-that whatever else the machine does meets all alike, and processor time is counted. SciPy is given the
+that other load on the machine affects all of them equally. Processor time is measured. SciPy is given the
 compiled equations. Its methods:
 
 - `lsoda`: `solve_ivp(method="LSODA")` at tolerances of 1e-8;
-- `odeint`: the same integrator at the same tolerances by its older and leaner entrance;
+- `odeint`: the same integrator at the same tolerances by its older and leaner function;
 - `vode`: as the simulator of Killian et al. (2017) sets it up, github.com/dtak/hip-mdp-public,
   hiv_simulator/hiv.py: a new `ode(...)` for every action, BDF, at most 10,000 steps, SciPy's own tolerances.
 
@@ -39,20 +39,20 @@ __all__ = ["COLUMNS", "HIVBenchmark", "Method", "bench_hiv", "integrate_by_scipy
 
 Progress = Callable[[str, int, int], None]
 
-COLUMNS = ("method", "microseconds a step", "slower than chary", "least", "most", "worst relative error")
+COLUMNS = ("method", "microseconds per step", "slower than chary", "least", "most", "worst relative error")
 # Steps of every method in one turn; the lanes of a batch.
 TURN = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """What one method took.
+    """The measurements of one method.
 
     Args:
         microseconds: Processor time of one step, the median over turns.
-        microseconds_spread: The least and the most of a turn.
-        ratio: How many times as long as `chary` it took, the median over turns.
-        ratio_spread: The least and the most of a turn.
+        microseconds_spread: The minimum and maximum over turns.
+        ratio: Its time divided by that of `chary`, the median over turns.
+        ratio_spread: The minimum and maximum over turns.
         error: The worst relative error of a concentration after one step.
     """
 
@@ -65,7 +65,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HIVBenchmark:
-    """All that was measured, by method; `jax, a lane` only where JAX is installed."""
+    """All measurements, by method; `jax, a lane` only if JAX is installed."""
 
     turns: int
     steps: int
@@ -93,24 +93,24 @@ class HIVBenchmark:
         ]
 
     def describe(self) -> str:
-        """Say in words what was measured."""
+        """Return the measurements in words."""
         chary, lsoda, vode = (self.methods[name] for name in ("chary", "lsoda", "vode"))
         return (
             f"A step takes chary {chary.microseconds:.1f} microseconds: {lsoda.ratio:.0f} times as fast as "
-            f"LSODA at 1e-8, {vode.ratio:.0f} times as fast as vode as the original has it; its worst "
+            f"LSODA at 1e-8, {vode.ratio:.0f} times as fast as vode set up as in the original; its worst "
             f"relative error over {self.steps} steps of {len(PATIENTS)} patients is {chary.error:.1e}."
         )
 
 
 def bench_hiv(*, turns: int = 35, seed: int = 0, progress: Progress | None = None) -> HIVBenchmark:
-    """Time the simulator against SciPy's integrators, in turns.
+    """Compare the time of the simulator with that of SciPy's integrators, in turns.
 
-    The states are those of episodes under random actions, one a patient.
+    The states are those of episodes under random actions, one per patient.
 
     Args:
-        turns: How many turns of 40 steps each method has, >= 1; 35 are all the states there are.
+        turns: The number of turns of 40 steps per method, >= 1; 35 turns use every state once.
         seed: A whole number >= 0, for the actions.
-        progress: Called now and then with a label, turns done and turns in all.
+        progress: Called from time to time with a label, turns done and turns in all.
 
     Raises:
         InvalidSetting: if a number is out of range.
@@ -130,15 +130,15 @@ def bench_hiv(*, turns: int = 35, seed: int = 0, progress: Progress | None = Non
     seconds: dict[str, list[float]] = {name: [] for name in methods}
     errors = dict.fromkeys(methods, 0.0)
     for turn in range(turns):
-        # Beyond all states, the first ones again.
+        # After all states, the first ones again.
         chosen = np.take(order, np.arange(turn * TURN, (turn + 1) * TURN), mode="wrap")
         told = who[chosen], states[chosen], actions[chosen]
         truth = integrate_by_scipy("truth", *told)
         # Another method begins in every turn.
         names = list(methods)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            # Processor time of all threads: a turn of ours is over before another program has its share of a
-            # busy machine, and one of SciPy's is not.
+            # Processor time of all threads: on a busy machine other programs interrupt the long turns of
+            # SciPy more often than our short ones.
             began = time.process_time()
             after = methods[name](*told)
             seconds[name].append((time.process_time() - began) / TURN)

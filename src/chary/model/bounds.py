@@ -1,4 +1,4 @@
-"""The families of confidence bounds of docs/algorithm.md section 5, by name, with what each can promise."""
+"""The families of confidence bounds of docs/algorithm.md section 5, by name, with their standing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FAMILIES", "STANDINGS", "UCBVI_FAMILIES", "Bounds", "weaker"]
 FAMILIES = ("hoeffding", "l1", "kl", "bernstein")
 UCBVI_FAMILIES = ("ch", "bf")
 
-# From the strongest to the weakest: a result is only as good as the weakest of its parts.
+# From the strongest to the weakest: a result is as strong as the weakest of its parts.
 STANDINGS = ("certified", "conditional", "calibrated", "uncertified")
 
 
@@ -52,14 +52,14 @@ class Bounds:
 
     @property
     def standing(self) -> str:
-        """How sure these bounds are: certified, calibrated or uncertified."""
+        """The standing of these bounds: certified, calibrated or uncertified."""
         if self.family in ("l1", "kl") or (self.family == "hoeffding" and self.scale >= 1.0):
             return "certified"
         return "uncertified" if self.family in UCBVI_FAMILIES else "calibrated"
 
     @property
     def needs_episodes(self) -> bool:
-        """Whether the bounds must be told how many episodes there will be; `kl` alone holds for ever."""
+        """Whether the bounds need the number of episodes; only `kl` holds for any number."""
         return self.family != "kl"
 
     def log_term(self, setting: Setting, episodes: int) -> float:

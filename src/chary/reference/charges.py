@@ -1,7 +1,7 @@
-"""The charges in plain NumPy, over the bounds of `reference`: one function a formula, the kernels' oracle.
+"""The charges in plain NumPy, over the bounds of `planner.py`: one function per formula, the kernels' oracle.
 
-The formulas are those of docs/algorithm.md section 3: what playing an action instead of the baseline's adds
-to the deficit, by eq. (4), coupled and by differences of values.
+The formulas are those of docs/algorithm.md section 3: the amount that an action other than the
+baseline's adds to the deficit, by eq. (4), coupled and by differences of values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def deviation_bound(
 ) -> float:
     """Return b(s, a) of section 3, infinite for an unvisited pair.
 
-    It bounds by how much the true backup of *any* V with v_lower <= V <= v_upper, both (S,), exceeds
+    It bounds the amount by which the true backup of *any* V with v_lower <= V <= v_upper, both (S,), exceeds
     (`above`) or falls short of (`below`) the empirical one, Rh + gamma Ph.V.
     """
     n, family, gamma = visits(tally, p), confidence.bounds.family, confidence.setting.discount
@@ -126,7 +126,8 @@ def charge_difference(
 ) -> float:
     """Return the difference charge of section 3, 0 for the baseline's own action.
 
-    It is never above the coupled one. `D` is what `differences` returns for the same baseline, (H + 1, S, S).
+    It is never above the coupled one. `D` is the result of `differences` for the same baseline, (H + 1, S,
+    S).
     """
     setting = confidence.setting
     baseline = int(lower.policy[t, s])
@@ -147,7 +148,7 @@ def differences(
     """Return D_t(x, y) >= V_t(x) - V_t(y) for the values V of `policy`, (H + 1, S, S); section 3.
 
     D_t(x, y) = min(V_hi(x) - V_lo(y), the difference of the two rows' backups at D_{t+1}), 0 on the
-    diagonal; a terminal state or an unvisited row leaves the first term alone. `v_lower` and
+    diagonal; for a terminal state or an unvisited row it is the first term. `v_lower` and
     `v_upper` are (H + 1, S).
     """
     setting = confidence.setting
@@ -185,7 +186,7 @@ def transport_cost(first: Floats, second: Floats, D: Floats, order: Floats) -> f
         cost += mass * D[i, j]
         surplus[i] -= mass
         deficit[j] -= mass
-        # A remainder of rounding is no mass: whichever side is spent moves on, both if both are.
+        # A remainder of rounding is not mass: each side that is used up moves to its next state.
         g, k = g + int(surplus[i] <= 0), k + int(deficit[j] <= 0)
     return float(cost)
 
@@ -196,7 +197,7 @@ def row_uncertainty(
     """Return c_r + gamma dev+ (`above`) or c_r + gamma dev- (`below`) of section 3, at prices D_{t+1}.
 
     Mass moved from y to z is worth V(z) - V(y) <= D(z, y) above, and V(y) - V(z) <= D(y, z) below;
-    known rewards move with it. Where the family has no ball, the row's `deviation_bound` stands for
+    known rewards move with it. If the family has no ball, the row's `deviation_bound` replaces
     both terms.
     """
     if confidence.bounds.family not in ("l1", "kl"):
@@ -224,8 +225,8 @@ def _pair_difference(
 def _shift_cost(tally: Tally, confidence: Confidence, p: int, price: Floats) -> float:
     """Return the most that moving eps/2 of the row's mass can cost; `price[z, y]`: from y to z, per unit.
 
-    One receiver suffices: two could be merged into the dearer, since neither gives. Only positive
-    prices count.
+    One receiver is enough: two could be merged into the more expensive one, since neither gives. Only
+    positive prices count.
     """
     frequency = frequencies(tally, p)
     radius = _ball_radius(tally, confidence, p)
@@ -253,7 +254,7 @@ def _ball_radius(tally: Tally, confidence: Confidence, p: int) -> float:
 
 
 def _reward_radius(tally: Tally, confidence: Confidence, p: int, side: Side) -> float:
-    """Return by how much the true mean reward may be above or below Rh; 0 where rewards are known."""
+    """Return the largest distance of the true mean reward above or below Rh; 0 if rewards are known."""
     if confidence.setting.known is not None:
         return 0.0
     if confidence.bounds.family == "l1":

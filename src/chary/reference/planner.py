@@ -1,7 +1,7 @@
-"""The planner in plain NumPy: slow, one function a formula, the oracle of the kernels.
+"""The planner in plain NumPy: slow, one function per formula, the oracle of the kernels.
 
 The formulas are those of docs/algorithm.md: section 5 (bounds and planning) and section 9 (UCBVI's own
-bonuses); the charges are in `reference_charges`. Successors are summed in ascending order, as section 5 asks.
+bonuses); the charges are in `charges.py`. Successors are summed in ascending order, as defined in section 5.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ __all__ = [
 ]
 
 
-# exp(700) is the last power of e that float64 holds; beyond it the dual optimum is an end point.
+# exp(700) is about the largest power of e in float64; beyond it the dual optimum is an end point.
 LOG_RANGE = 700.0
 
 
 class Tally(NamedTuple):
-    """What was observed, dense over the P allowed pairs and S successors; rewards are scaled."""
+    """The observations, dense over the P allowed pairs and S successors; rewards are scaled."""
 
-    counts: Floats  # (P, S): n_x, how often the pair led to x
+    counts: Floats  # (P, S): n_x, the number of transitions from the pair to x
     rewards: Floats  # (P, S): the sum of the rewards on those transitions
     squares: Floats  # (P,): the sum of the squared rewards
 
@@ -69,7 +69,7 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """What turns a tally into bounds: the problem's shape, the family and the number of episodes."""
+    """The parameters of bounds: the problem's shape, the family and the number of episodes."""
 
     setting: Setting
     bounds: Bounds
@@ -114,7 +114,7 @@ def frequencies(tally: Tally, p: int) -> Floats:
 def declared_reward(setting: Setting, p: int, sign: int) -> Floats:
     """Return the declared r(s, a, x) of pair `p` for every x, (S,).
 
-    Where none is listed, the most (`sign` +1) or the least (-1) that may be earned there.
+    If none is listed, the largest (`sign` +1) or the smallest (-1) possible reward.
     """
     known = setting.known
     assert known is not None
@@ -126,7 +126,7 @@ def declared_reward(setting: Setting, p: int, sign: int) -> Floats:
 
 
 def shift_reward(confidence: Confidence, p: int, sign: int) -> Floats:
-    """Return the rewards that move with transition mass, (S,): the declared ones, or none."""
+    """Return the rewards that move with transition mass, (S,): the declared ones, otherwise 0."""
     if confidence.setting.known is None:
         return np.zeros(confidence.setting.n_states)
     return declared_reward(confidence.setting, p, sign)
@@ -138,7 +138,7 @@ def reward_mean(tally: Tally, confidence: Confidence, p: int, sign: int) -> floa
 
 
 def reachable(tally: Tally, confidence: Confidence, p: int) -> Bools:
-    """Return where the true row may lead, (S,): all states while fewer than K were observed, else those."""
+    """Return the possible successors, (S,): all states while fewer than K were observed, otherwise those."""
     observed = tally.counts[p] > 0
     return np.asarray(observed | (observed.sum() < confidence.setting.support[p]))
 
@@ -146,13 +146,13 @@ def reachable(tally: Tally, confidence: Confidence, p: int) -> Bools:
 def hoeffding_bonus(confidence: Confidence, n: float) -> float:
     """Return scale * 4 max(1, vmax_0) sqrt(S L / max(1, N)), section 5."""
     S, L = confidence.setting.n_states, confidence.log_term
-    # Values may be capped below 1, but a reward in [0, 1] fluctuates by 1 all the same.
+    # Values may be capped below 1, but a reward in [0, 1] still fluctuates by 1.
     width = max(1.0, confidence.value_bound)
     return confidence.bounds.scale * 4 * width * math.sqrt(S * L / max(1.0, n))
 
 
 def step_variance(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: int) -> float:
-    """Return Var(r + gamma V') under the empirical joint law of (r, x), never below 0; section 5."""
+    """Return Var(r + gamma V') under the empirical joint distribution of (r, x), never below 0; section 5."""
     n, gamma = visits(tally, p), confidence.setting.discount
     seen = tally.counts[p] > 0
     counts = tally.counts[p][seen]
@@ -221,10 +221,10 @@ def l1_reward_radius(confidence: Confidence, n: float) -> float:
 
 
 def mixture_regret(counts: Iterable[float], K: int) -> float:
-    """Return how far the Krichevsky-Trofimov mixture falls behind the best law of K symbols; section 5, `kl`.
+    """Return the regret of the Krichevsky-Trofimov mixture to the best law of K symbols; section 5, `kl`.
 
     sum n_x ln(n_x / n) - [lnG(K/2) - K lnG(1/2) + sum lnG(n_x + 1/2) - lnG(n + K/2)], the second sum over
-    all K symbols. `counts` may leave unobserved symbols out, and need not be whole.
+    all K symbols. `counts` may leave out unobserved symbols and need not be whole numbers.
     """
     seen = [float(n_x) for n_x in counts if n_x > 0]
     n = total(seen)
@@ -247,13 +247,13 @@ def kl_reward_interval(tally: Tally, confidence: Confidence, p: int) -> tuple[fl
     """Return the ends of {mu in [0, 1]: n kl(Rh || mu) <= beta_r}, section 5.
 
     beta_r is the budget of a law on K = 2 symbols seen rsum and n - rsum times: by convexity in r the
-    mixture is a supermartingale for any reward in [0, 1], not for coins alone.
+    mixture is a supermartingale for any reward in [0, 1], not only for Bernoulli rewards.
     """
     n = visits(tally, p)
     rsum = min(max(total(tally.rewards[p]), 0.0), n)
     budget = (_kl_union(confidence) + mixture_regret((rsum, n - rsum), 2)) / n
     mean = rsum / n
-    # min: rounding of 1 - mean must not lift the lower end above the mean.
+    # min: rounding of 1 - mean must not put the lower end above the mean.
     return min(mean, 1.0 - _largest_mean(1.0 - mean, budget)), _largest_mean(mean, budget)
 
 
@@ -279,8 +279,8 @@ def kl_maximum(counts: Floats, value: Floats, reach: Bools, budget: float) -> fl
 
     On observed states the optimum is q_x ~ n_x / (nu - u_x), nu > max u, and with that q
     f(nu) = sum Ph_x ln(nu - u_x) + ln sum Ph_x / (nu - u_x) equals budget / n: one root in nu, found by
-    bisection. Where an unobserved state is worth more than all observed ones and f(nu) stays
-    below budget / n even at nu = its worth, it takes the rest of the mass.
+    bisection. If an unobserved state is worth more than all observed ones and f(nu) stays
+    below budget / n even at nu = its worth, it receives the rest of the mass.
     """
     observed = counts > 0
     n = total(counts)
@@ -347,7 +347,7 @@ def backward(
     largest one.
 
     Args:
-        tally: What was observed.
+        tally: The observations.
         confidence: The bounds.
         sign: -1 or +1.
         policy: (H, S) actions to evaluate; None to optimise.
@@ -436,7 +436,7 @@ def _kl_union(confidence: Confidence) -> float:
 
 
 def _largest_mean(mean: float, budget: float) -> float:
-    """Return the largest mu in [mean, 1] with kl(mean || mu) <= budget, for coins."""
+    """Return the largest mu in [mean, 1] with kl(mean || mu) <= budget, for Bernoulli distributions."""
     if mean >= 1.0:
         return 1.0
 
@@ -449,7 +449,7 @@ def _largest_mean(mean: float, budget: float) -> float:
 
 
 def _root(falling: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function changes sign, by bisection to the last bit."""
+    """Return the root of a decreasing function, by bisection to the last bit."""
     while low < (middle := low + (high - low) / 2) < high:
         if falling(middle) > 0:
             low = middle
