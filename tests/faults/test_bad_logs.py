@@ -481,7 +481,7 @@ def test_a_saved_discretiser_is_refused_when_it_was_truncated_changed_or_is_some
     for content, pattern in [
         (whole[:-40], "must be whole"),
         (moved.getvalue(), "must be as it was written, got one that was changed"),
-        (pack("run", grid.to_arrays(), {}), "of kind 'discretiser' was asked for, got one of kind 'run'"),
+        (pack("run", grid.to_arrays(), {}), "of kind 'discretiser' was expected, got one of kind 'run'"),
         (pack("discretiser", {"kind": np.array("tree")}, {}), "'kind' must be one of bins, codebook"),
         (pack("discretiser", {**other, "edges_0": np.array([3.0, 1.0])}, {}), "must be two ascending"),
         (plain.getvalue(), "'path' must be a saved discretiser"),

@@ -29,7 +29,7 @@ def test_the_same_work_gives_the_same_bytes() -> None:
 
 
 def test_another_kind_is_refused() -> None:
-    with pytest.raises(InvalidData, match=r"of kind 'agent' was asked for, got one of kind 'run'"):
+    with pytest.raises(InvalidData, match=r"of kind 'agent' was expected, got one of kind 'run'"):
         unpack("agent", WHOLE)
 
 

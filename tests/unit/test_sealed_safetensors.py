@@ -43,7 +43,7 @@ def test_the_same_arrays_give_the_same_bytes_and_other_programs_read_them() -> N
 
 def test_the_kind_is_told_and_another_is_refused() -> None:
     assert kind_of(packed()) == "example"
-    with pytest.raises(InvalidData, match="of kind 'other' was asked for, got one of kind 'example'"):
+    with pytest.raises(InvalidData, match="of kind 'other' was expected, got one of kind 'example'"):
         unpack("other", packed())
 
 

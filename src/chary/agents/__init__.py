@@ -47,6 +47,6 @@ def make_agent(name: str, **options: Any) -> AgentSpec:
     for option, value in options.items():
         if option not in known:
             raise InvalidSetting(
-                f"{option!r} is no option of agent {name!r}, got {value!r}. It takes: {', '.join(known)}."
+                f"{option!r} is not an option of agent {name!r}, got {value!r}. It takes: {', '.join(known)}."
             )
     return spec(**options)

@@ -24,7 +24,7 @@ its own work, then calls the method that notes it, so that a call that raises le
              `now.released`; episodes.drop(now)
     load     episodes.restore(now) for each episode of the file, which checks that its steps follow
 
-`observe(..., taken=a)` says that `a` was played and not the action decided, as where a clinician overrules
+`observe(..., taken=a)` reports that `a` was played and not the action decided, as when a clinician overrules
 the agent. Whatever was booked for the decision stays booked. The step of a chain did not happen: the chain
 waits where it was, so the override of a step that fed a chain must be observed before the next decision. The
 transition is data about the action that was played (`Played.counts` is the one place that decides this).
@@ -77,7 +77,7 @@ class Played(Generic[S]):
 
     @property
     def counts(self) -> bool:
-        """Whether the outcome is data to learn from; one under another action than decided is, too."""
+        """True if the outcome is data to learn from; so is one of another action than decided."""
         return self.outcome is not None
 
 
@@ -85,7 +85,7 @@ class Played(Generic[S]):
 class OpenEpisode(Generic[S, P]):
     """One open episode: where it is, and what was decided on the way.
 
-    `closing` says that no more decisions will be requested, `released` that all but late outcomes is settled.
+    `closing` means that no more decisions will be requested, `released` that only late outcomes are missing.
     """
 
     name: EpisodeId
@@ -103,7 +103,7 @@ class OpenEpisode(Generic[S, P]):
 
     @property
     def late(self) -> bool:
-        """Whether the outcome of the last decided step is not known yet."""
+        """True while the outcome of the last decided step is not known."""
         return bool(self.steps) and self.steps[-1].outcome is None
 
     @property
@@ -296,7 +296,7 @@ class Episodes(Generic[S, P]):
         if not self._agree(played.outcome, step):
             raise InvalidData(
                 f"'transition' must be what was observed at step {t} before, got another one. "
-                "Outcomes are told once; the same one again changes nothing."
+                "An outcome is reported once; the same one again changes nothing."
             )
         return False
 
@@ -310,7 +310,7 @@ class Episodes(Generic[S, P]):
         """Note that no more decisions will be requested.
 
         Raises:
-            OutOfOrder: if that was said before.
+            OutOfOrder: if it is closing already.
         """
         if now.closing:
             raise OutOfOrder(

@@ -1,4 +1,4 @@
-"""What observations must agree with: the setting, the declared rewards, and one another."""
+"""Checks of transitions: against the setting, the declared rewards, and each other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Columns = tuple[Ints, Ints, Ints, Floats, Bools]
 
 
 class Facts:
-    """Which states end episodes and which were left: a state does one or the other, in every episode.
+    """The states that end episodes and those that were left: every state is one or the other.
 
-    Facts are noted when they are observed, not when their episode counts: two open episodes that contradict
-    each other are told so at once.
+    Facts are noted when they are observed, not when their episode counts, so a contradiction between two open
+    episodes is found at once.
     """
 
     __slots__ = ("ends", "left", "setting")
@@ -34,7 +34,7 @@ class Facts:
 
     def state(self, name: str, state: object) -> int:
         """Return `state` as a whole number, once it is one of the setting's."""
-        # The common case first: this is asked at every decision.
+        # The common case first: every decision comes here.
         s = state if type(state) is int else check_integer(name, state, minimum=0, error=InvalidData)
         if not 0 <= s < self.setting.n_states:
             raise InvalidData(f"{name!r} must lie in 0..{self.setting.n_states - 1}, got {s}.")
@@ -68,7 +68,7 @@ class Facts:
         """
         columns = self._columns(steps)
         if columns is None:
-            # Something is wrong, or of a type that only a closer look can tell: one by one.
+            # Something is wrong, or of another type: check one by one.
             checked = [self._agrees(step) for step in steps]
             states, actions, scaled, nexts, terminated = (
                 np.array(column) for column in zip(*checked, strict=True)

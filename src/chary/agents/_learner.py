@@ -1,4 +1,4 @@
-"""What an agent has learnt and the plans it makes of it, whoever plays by them."""
+"""The knowledge of a tabular agent, and the plans made from it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Learner:
 
     @property
     def apart(self) -> bool:
-        """Whether explorers learn from meta-rollouts alone."""
+        """True where explorers learn from meta-rollouts alone."""
         return self._separate is not None
 
     @property
@@ -83,7 +83,7 @@ class Learner:
         return self._plan
 
     def begin_with(self, columns: Columns) -> None:
-        """Count logged transitions, for all who learn."""
+        """Count logged transitions, for baseline and explorers."""
         for knowledge in (self.knowledge, self._separate):
             if knowledge is not None:
                 _count(knowledge, columns)

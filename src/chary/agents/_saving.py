@@ -97,7 +97,9 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     agent._facts.ends = as_array("facts.ends", arrays, (S,), bool)
     agent._facts.left = as_array("facts.left", arrays, (S,), bool)
     if (agent._facts.ends & agent._facts.left).any() or not agent._facts.ends[agent.setting.terminal].all():
-        raise InvalidData("'facts' must tell states that end episodes from those left, got both for one.")
+        raise InvalidData(
+            "'facts' must separate states that end episodes from others, got one of both."
+        )
     agent._chooser.restore(arrays, agent._facts.ends)
     for policy in agent._learner.explorers.values():
         check_policy("explorers", policy, agent.setting, agent._facts.ends)
@@ -110,7 +112,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
             pinned.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
             check_policy("explorer", pinned.explorer, agent.setting, agent._facts.ends)
         elif isinstance(agent.spec, MixtureSpec):
-            raise InvalidData(f"'open' must hold an explorer for episode {episode!r}, got none.")
+            raise InvalidData(f"'open' must contain an explorer for episode {episode!r}.")
         s = agent._facts.state("state", state)
         agent._episodes.restore(OpenEpisode.restored(episode, s, pinned, all_of(played), flags))
     if agent.shield is not None:
@@ -182,7 +184,7 @@ class _PlayedTable:
         self._steps: list[Played[int]] = []
 
     def number(self, step: object) -> int | None:
-        """Return the number of a step, None for what is none."""
+        """Return the number of a step, None for other objects."""
         if not isinstance(step, Played):
             return None
         if id(step) not in self._numbers:
@@ -208,10 +210,10 @@ class _PlayedTable:
 
     @staticmethod
     def steps(arrays: Mapping[str, NDArray[Any]], setting: Setting) -> list[Played[int]]:
-        """Return the steps that `to_arrays` was asked of, by number.
+        """Return the steps that `to_arrays` made columns of, by number.
 
         Raises:
-            InvalidData: if they are no steps of this problem.
+            InvalidData: if they are not steps of this problem.
         """
         n = len(np.atleast_1d(arrays["played.state"]))
         states = as_array("played.state", arrays, (n,), np.int64, below=setting.n_states)
@@ -234,7 +236,7 @@ def _recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | Non
     """Return the step of that number, None for None.
 
     Raises:
-        InvalidData: if there is none.
+        InvalidData: if there is no such step.
     """
     if number is None:
         return None
@@ -276,7 +278,7 @@ def _check_shield(
         if chain in open_chains or not whole or (_truth("chains", waiting) and complete):
             raise InvalidData(f"'chains' must be open chains of {H} steps at most, got others.")
         if not complete and chain not in explorers:
-            raise InvalidData(f"'explorers' must hold that of chain {chain}, got none.")
+            raise InvalidData(f"'explorers' must contain that of chain {chain}.")
         open_chains.add(chain)
     if {each[0] for each in kept["episodes"]} != set(episodes):
         raise InvalidData("'episodes' of the shield must be those of the agent, got others.")
@@ -336,7 +338,7 @@ def _whole(name: str, value: object, *, below: int | None = None) -> int:
 
 def _truth(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidData(f"{name!r} must say true or false, got {value!r}.")
+        raise InvalidData(f"{name!r} must be true or false, got {value!r}.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Decided steps as arrays, and back: what files say about the steps of open episodes, checked."""
+"""Decided steps as arrays for files, and steps from such arrays, checked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def decisions_from(name: str, arrays: Mapping[str, NDArray[Any]], n: int, n_acti
 
 
 def observed_steps(steps: Sequence[Played[NDArray[Any]]], shape: tuple[int, ...]) -> Arrays:
-    """Return n steps among observations of `shape` by column; `known` says which outcomes are there."""
+    """Return n steps among observations of `shape` by column; `known` marks the outcomes that are known."""
     n = len(steps)
     outcomes = [step.outcome or Transition(step.state, 0, 0.0, step.state, False) for step in steps]
     return {

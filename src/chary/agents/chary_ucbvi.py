@@ -16,9 +16,9 @@ __all__ = ["DATA", "MAX_DIFFERENCE_STATES", "CharyUCBVI"]
 
 DATA = ("all", "meta")
 
-# A table of value differences has H * S^2 entries and is remade before every episode.
+# A table of value differences has H * S^2 entries and is computed before every episode.
 MAX_DIFFERENCE_STATES = 128
-# The explorers of all open chains are kept, in 16 bits an action.
+# The explorers of all open chains are kept, in 16 bits per action.
 MAX_ACTIONS = 2**15
 
 
@@ -56,7 +56,7 @@ class CharyUCBVI(AgentSpec):
 
     def check(self) -> None:
         """Raise a CharyError at the first option that is out of range or excluded by another."""
-        # Slotted dataclasses are made anew by the decorator: zero-argument super() would miss the new class.
+        # The decorator replaces slotted dataclasses: zero-argument super() would miss the new class.
         AgentSpec.check(self)
         check_choice("rule", self.rule, RULES)
         if self.eta is None and self.rule not in ("unlimited", "closed"):
@@ -105,7 +105,7 @@ class CharyUCBVI(AgentSpec):
 
     @property
     def _after(self) -> str:
-        """What follows a refusal, by default or as given."""
+        """The rule after a refusal, by default or as given."""
         return ("pause" if self.chains else "close") if self.after_refusal is None else self.after_refusal
 
     @property
@@ -117,7 +117,7 @@ class CharyUCBVI(AgentSpec):
         return weaker(self.bounds.standing, rule)
 
     def options(self) -> dict[str, Any]:
-        """Return what a result says about the agent."""
+        """Return the options as results list them."""
         own = {
             "rule": self.rule,
             "step_bound": self.step_bound,

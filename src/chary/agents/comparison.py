@@ -51,7 +51,7 @@ class MixtureSpec(AgentSpec):
             raise InvalidSetting(f"'eta' must be given with agent {self.name!r}, got None.")
 
     def options(self) -> dict[str, Any]:
-        """Return what a result says about the agent."""
+        """Return the options as results list them."""
         return {**AgentSpec.options(self), "baseline_value": self.baseline_value}
 
 

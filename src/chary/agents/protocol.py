@@ -1,4 +1,4 @@
-"""What an agent is to the outside: four calls an episode, and a specification that starts one."""
+"""The interface of agents: four calls per episode, and the specification from which one is made."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Agent(Protocol):
         ...
 
     def act(self, episode: EpisodeId, t: int, state: int) -> Decision:
-        """Return what to play at step `t`."""
+        """Return the decision at step `t`."""
         ...
 
     def observe(self, episode: EpisodeId, transition: Transition) -> None:
-        """Take in what the played action led to."""
+        """Take in the outcome of the action that was played."""
         ...
 
     def finish(self, episode: EpisodeId) -> None:
@@ -52,11 +52,11 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Discretises(Protocol):
-    """What an agent can be saved with: a discretiser of `chary.data`, as arrays."""
+    """A discretiser of `chary.data` that can be saved with an agent."""
 
     @property
     def n_states(self) -> int:
-        """How many states there can be."""
+        """The number of possible states."""
         ...
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -107,16 +107,16 @@ class AgentSpec:
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds these options ask for."""
+        """The bounds that these options select."""
         return Bounds(family=self.bonus, scale=self.bonus_scale, delta=self.delta)
 
     @property
     def standing(self) -> str:
-        """How sure the promise z* <= eta is: certified, conditional, calibrated or uncertified."""
+        """The strength of the promise z* <= eta: certified, conditional, calibrated or uncertified."""
         return "uncertified"
 
     def options(self) -> dict[str, Any]:
-        """Return what a result says about the agent; None where an option does not apply."""
+        """Return the options as results list them; None where an option does not apply."""
         return {
             "rule": None,
             "step_bound": None,

@@ -35,22 +35,22 @@ Open = OpenEpisode[int, Pinned]
 class TabularAgent:
     """An agent at work: begin, act, observe, finish, for any number of episodes open at once.
 
-    Each episode is pinned to the plan it began with. A decision may be asked for twice: the answer is the
-    same and nothing more is booked. Outcomes may come late and in any order: `act` at the next step says
+    Each episode is pinned to the plan it began with. A decision may be requested twice: the second one is the
+    same and nothing more is booked. Outcomes may come late and in any order: `act` at the next step reports
     where the last one led, `observe` may follow with its reward; the episode counts when it is finished and
     all of its outcomes are known. Every call that raises leaves the agent as it was.
 
     Args:
-        spec: Which agent, and its options.
-        setting: What it is told about the problem.
-        max_episodes: How many episodes there will be; bonus `kl` needs no number, the others refuse to go
+        spec: The agent and its options.
+        setting: All that the agent may know of the problem.
+        max_episodes: The number of episodes to come; bonus `kl` needs none, the others refuse to go
             beyond it.
-        warmup: How many warm-up episodes `warm_start` will be given, for bonus `l1`.
-        generator: The source of the agent's own randomness: one row of H + 1 uniforms an episode. Never with
-            the seed that the environment is reset with: agent and world would draw the same numbers.
+        warmup: The number of warm-up episodes that `warm_start` will be given, for bonus `l1`.
+        generator: The source of the agent's randomness: one row of H + 1 uniforms per episode. Never use the
+            seed that the environment is reset with: agent and environment would draw the same numbers.
         prior: A policy that decides the baseline's ties, in place of the specification's.
-        own: A policy of the user's own with its role, `OwnBaseline.declare(...)`, in place of a prior.
-        oracle_value: (S,) true values of the frozen baseline, for agents told by an oracle.
+        own: The user's policy with its role, `OwnBaseline.declare(...)`, in place of a prior.
+        oracle_value: (S,) true values of the frozen baseline, for agents that use an oracle.
 
     Example:
         >>> agent = TabularAgent(CharyUCBVI(eta=0.5), Setting.declare(n_states=2, n_actions=2, horizon=1))
@@ -156,7 +156,7 @@ class TabularAgent:
         """
         now = self._episodes.named("ledger", episode)
         if self.shield is None or now.released:
-            # The shield has closed an episode that waits for outcomes: its last decision says what was spent.
+            # The shield has closed an episode that waits for outcomes: its last decision has the deficit.
             return Ledger(now.released, now.steps[-1].decision.deficit if now.steps else 0.0)
         return self.shield.ledger(now.name)
 
@@ -192,7 +192,7 @@ class TabularAgent:
 
         Raises:
             OutOfOrder: if it is open already.
-            InvalidData: if `episode` names nothing, or `state` is outside the space or terminal.
+            InvalidData: if `episode` is not a name, or `state` is outside the space or terminal.
             InvalidSetting: if the bounds do not hold for that many episodes.
         """
         name = self._episodes.unused(episode)
@@ -215,9 +215,9 @@ class TabularAgent:
 
         Args:
             episode: An open episode.
-            t: Its next step, or one decided before: then the answer is the same.
+            t: Its next step, or one decided before: then the decision is the same.
             state: The state it is in.
-            proposal: An action that someone else would like to explore with: it is played where the budget
+            proposal: An action that another explorer suggests: it is played where the budget
                 affords it, else the baseline is. For agents with a shield.
 
         Raises:
@@ -311,7 +311,7 @@ class TabularAgent:
         self._settle(now)
 
     def finish(self, episode: EpisodeId) -> None:
-        """Say that no more decisions will be asked for; the episode counts once all outcomes are known.
+        """Take no more decisions; the episode counts once all of its outcomes are known.
 
         Raises:
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
@@ -321,10 +321,10 @@ class TabularAgent:
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
-        """Forget an episode that will not be heard of again: none of its steps count.
+        """Forget an episode that was broken off: none of its steps count.
 
-        Who drops out may depend on how it went, so what was observed until then would mislead. Its budget is
-        not refunded, for it is gone.
+        Dropping out may depend on how the episode went, so its outcomes so far would mislead. Its budget is
+        not refunded.
 
         Raises:
             OutOfOrder: if it is not open.
@@ -345,8 +345,8 @@ class TabularAgent:
 
         Args:
             path: Where to.
-            overwrite: Whether a file that is there may be replaced.
-            discretiser: What turns observations into the agent's states, kept with it from now on;
+            overwrite: Whether an existing file may be replaced.
+            discretiser: The map from observations to the agent's states, saved with it from now on;
                 `chary.data.load_discretiser(path)` returns it.
 
         Raises:

@@ -50,7 +50,7 @@ _Open = OpenEpisode[Array, _Pinned]
 
 
 class _Question(NamedTuple):
-    """One checked question of a batch; `decided` is the answer given before, `mask` None where unknown."""
+    """One checked request of a batch; `decided` is the decision made before, if any."""
 
     now: _Open
     state: Array
@@ -71,7 +71,7 @@ class CriticShield:
 
     Args:
         bounds: The lower and the upper critic.
-        rule: Which steps the budget affords.
+        rule: Decides which steps the budget affords.
         n_actions: The number A of actions.
         horizon: H, the largest number of steps of an episode.
         allowed: Which actions may be played at an observation, as (A,) booleans; all by default.
@@ -118,7 +118,7 @@ class CriticShield:
 
     @property
     def standing(self) -> str:
-        """How sure the budget is: the weaker of the critics' standing and the rule's."""
+        """The strength of the budget's promise: the weaker of the critics' standing and the rule's."""
         return weaker(self.bounds.standing, _standing_of(self.rule))
 
     @property
@@ -416,7 +416,7 @@ class CriticShield:
             closed, deficit = ledger
             whole = check_integer("plan", number, minimum=0, error=InvalidData) <= self._plans
             whole = whole and isinstance(closed, bool)
-            # The charges alone say what was spent: a ledger that was refilled is refused.
+            # The deficit is the sum of the charges: a ledger that was refilled is refused.
             spent = 0.0
             for step in steps:
                 whole = whole and step.decision.plan == number and step.decision.chain == -1
@@ -440,7 +440,7 @@ def _listed(name: str, values: Any) -> list[Any]:
 
 
 def _standing_of(rule: Rule) -> str:
-    """How sure a budget can be under a rule, whatever the critics: see docs/algorithm.md section 2."""
+    """Return the strongest standing that a rule allows, see docs/algorithm.md section 2."""
     if rule.limit == math.inf:
         return "uncertified"
     strict = rule.lookahead == 1.0 and rule.step_bound == Rule.strict(0.0).step_bound

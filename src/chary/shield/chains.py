@@ -1,4 +1,4 @@
-"""Chains: meta-rollouts in the making, and the pool that keeps them until their target is met."""
+"""Chains, that is unfinished meta-rollouts, and the pool in which they wait for their targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = TypeVar("S")
 
 
 class Step(NamedTuple, Generic[S]):
-    """One step of a chain; `transition` is whatever the agent handed in with it."""
+    """One step of a chain; `transition` is the object that the agent passed with it."""
 
     s: S
     a: int
@@ -43,19 +43,19 @@ class MetaRollout(NamedTuple, Generic[S]):
     missed: int
 
     def record(self, keep: Callable[[object], Any]) -> list[Any]:
-        """Return the meta-rollout as plain values, for `restored`; `keep` says what of a transition."""
+        """Return the meta-rollout as plain values, for `restored`; `keep` replaces transitions."""
         return [self.chain, _kept(self.steps, keep), *self[2:]]
 
     @classmethod
     def restored(cls, record: Sequence[Any], recall: Callable[[Any], object]) -> MetaRollout[S]:
-        """Return the meta-rollout that `record` was asked of."""
+        """Return the meta-rollout that `record` was called on."""
         chain, steps, *numbers = record
         return cls(chain, tuple(_recalled(steps, recall)), *numbers)
 
 
 @dataclass(slots=True, eq=False)
 class Chain(Generic[S]):
-    """A meta-rollout in the making; it resumes at `target`, and only there.
+    """An unfinished meta-rollout; it resumes at `target`, and only there.
 
     `born` and `last_advanced` are readings of one clock: the number of episodes that had ended then.
     """
@@ -79,7 +79,7 @@ class Chain(Generic[S]):
         return len(self.steps)
 
     def record(self, keep: Callable[[object], Any]) -> list[Any]:
-        """Return the chain as plain values, for `restored`; `keep` says what of a transition."""
+        """Return the chain as plain values, for `restored`; `keep` replaces transitions."""
         return [
             *(self.id, self.target, self.born, self.last_advanced, self.waiting, self.complete),
             _kept(self.steps, keep),
@@ -144,12 +144,12 @@ class Pool(Generic[S]):
 
     @property
     def started(self) -> int:
-        """How many chains were ever started; also the id of the next one."""
+        """The number of chains ever started; also the id of the next one."""
         return self._started
 
     @property
     def has_room(self) -> bool:
-        """Whether one more chain may be opened."""
+        """True if one more chain may be opened."""
         return self._open < self._size
 
     def restore(self, started: int, chains: Iterable[Chain[S]]) -> None:
@@ -182,7 +182,7 @@ class Pool(Generic[S]):
     def check_continues(self, how: str, reached: S | None, s: S) -> None:
         """Raise InvalidData if `s` is not the state `reached` before: a chain would break there.
 
-        Only states compared by `same` can be told apart without doubt; others are trusted.
+        Only states compared by `same` can be distinguished without doubt; others are trusted.
         """
         if self._exact and reached is not s and _differ(reached, s):
             raise InvalidData(
@@ -222,7 +222,7 @@ class Pool(Generic[S]):
             bisect.insort(self._at.setdefault(target, []), chain, key=_age)
 
     def take(self, chain: Chain[S]) -> None:
-        """Hand a waiting chain to an episode: it waits for nobody else until it is let go."""
+        """Hand a waiting chain to an episode: no other can take it until it is let go."""
         chain.waiting = False
         del self._waiting[chain.id]
         if self._exact:

@@ -1,4 +1,4 @@
-"""One decision: the plan that is asked, the price of an action, and whether the ledger affords it."""
+"""One decision: the plan behind it, the price of an action, and whether the ledger affords it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Plan(Protocol[S_contra]):
-    """The questions that the shield asks a learner; the answers are frozen for one episode."""
+    """The part of a learner that the shield calls; its results are frozen for one episode."""
 
     def explore(self, chain: int, clock: int, s: S_contra) -> int:
         """Return the action of the explorer of `chain` at `clock`; an id not met before is a new chain."""
@@ -65,12 +65,12 @@ def room(rule: Rule, deficit: float) -> float:
 
 
 def as_action(question: str, answer: object) -> int:
-    """Return the answer to a question as an action, or raise InvalidAction."""
+    """Return what a method of a plan returned as an action, or raise InvalidAction."""
     # The common case first: every decision comes here, and every chain that waits there.
     if type(answer) is int and answer >= 0:
         return answer
     return check_integer(
-        question, answer, minimum=0, error=InvalidAction, way_out="A plan answers with an action's index."
+        question, answer, minimum=0, error=InvalidAction, way_out="A plan returns an action's index."
     )
 
 

@@ -26,7 +26,7 @@ class Shield(Generic[S]):
     Every call that raises leaves the shield as it was.
 
     Args:
-        rule: which steps the budget affords.
+        rule: decides which steps the budget affords.
         horizon: H, the steps of an episode and of a meta-rollout.
         pool: how many chains may be open at once (the paper has 1).
         clock: by which step an explorer plays: the `episode`'s own, or `meta`, the chain's length so far.
@@ -133,19 +133,19 @@ class Shield(Generic[S]):
     def decide(self, episode: Hashable, t: int, s: S, *, proposal: int | None = None) -> Decision:
         """Return the action to play at step `t` in state `s`, eq. (5), and book what it costs.
 
-        A charge that is not finite is a refusal and is never booked. A step asked for again before it is
-        observed gets the same answer, and books nothing more.
+        A charge that is not finite is a refusal and is never booked. A step requested again before it is
+        observed gets the same decision, and books nothing more.
 
         Args:
             episode: An open episode.
             t: Its next step.
             s: The state it is in.
-            proposal: An action that someone else would like to explore with. The chains are left alone then:
+            proposal: An action that another explorer suggests. The chains are left alone then:
                 it is played if the ledger affords it, else the baseline is.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
-            InvalidBudget: if the plan asks for a negative charge.
+            InvalidBudget: if the plan returns a negative charge.
             InvalidAction: if the plan's action, or the proposal, is not a whole number >= 0.
             InvalidData: if `s` cannot be matched, or is not the state observed last.
         """
@@ -157,7 +157,7 @@ class Shield(Generic[S]):
             return now.pending[1]
         self._check_step(now, episode, t, s)
 
-        # Nothing is changed before every question to the plan has been answered: an error costs nothing.
+        # Nothing is changed before every call of the plan has returned: an error costs nothing.
         plan, ledger, rule = now.plan, now.ledger, self._rule
         explored, action, cost = False, 0, 0.0
         chosen: Chain[S] | None = None
@@ -246,7 +246,7 @@ class Shield(Generic[S]):
             self.finished += 1
 
     def finish(self, episode: Hashable) -> EpisodeEnd[S]:
-        """Close an episode, let its unfinished chain wait where it got to, and say what became of the chains.
+        """Close an episode, let its unfinished chain wait where it is, and return the changes to the chains.
 
         Raises:
             OutOfOrder: if the episode is not open, or its last decision was not observed.
@@ -260,7 +260,7 @@ class Shield(Generic[S]):
         return self._close(now, episode)
 
     def abandon(self, episode: Hashable) -> EpisodeEnd[S]:
-        """Close an episode that will not be heard of again; what it has spent stays spent.
+        """Close an episode that was broken off; what it has spent stays spent.
 
         A step decided and never observed has not happened as far as its chain is concerned: that waits where
         the step was to be taken.
@@ -271,10 +271,10 @@ class Shield(Generic[S]):
         return self._close(self._open_episode("abandon", episode), episode)
 
     def record(self, keep: Callable[[object], Any]) -> dict[str, Any]:
-        """Return all that happened as plain values, for `restore`; states are as given.
+        """Return the state of the shield as plain values, for `restore`; states are as given.
 
         Args:
-            keep: Says what to write for a transition that was handed to `observe`.
+            keep: Returns what to write for a transition that was passed to `observe`.
         """
         chains = {chain.id: chain for chain in self._pool.waiting()}
         chains |= {now.fed.id: now.fed for now in self._episodes.values() if now.fed is not None}
@@ -294,7 +294,7 @@ class Shield(Generic[S]):
         """Take on what `record` returned; only for a shield that has seen nothing.
 
         Args:
-            record: What another shield with the same options was asked for.
+            record: The record of another shield with the same options.
             plans: The plan of every open episode.
             recall: The opposite of `keep`.
         """

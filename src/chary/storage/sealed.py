@@ -35,7 +35,7 @@ __all__ = [
 CHECKPOINT_SCHEMA = 1
 CONTAINERS = ("npz", "safetensors")
 
-# The member of the file that says what the others are.
+# The member of the file that describes the others.
 DESCRIPTION = "chary"
 
 # Errors that values of other types, and NumPy on changed headers, raise while a file is read.
@@ -59,16 +59,16 @@ T = TypeVar("T")
 def pack(
     kind: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, container: str = "npz"
 ) -> bytes:
-    """Return arrays and what is to be known about them as one file; nothing in it is pickled.
+    """Return arrays and their description as one file; nothing in it is pickled.
 
     Args:
-        kind: What is kept, so that nothing else is taken for it.
+        kind: The kind of content, so that nothing else is mistaken for it.
         arrays: Numbers and texts by name.
-        about: Plain values that JSON can say.
-        container: What holds the arrays: `npz`, or `safetensors`, which takes numbers alone.
+        about: Plain values that JSON can express.
+        container: The format of the file: `npz`, or `safetensors`, which takes numbers alone.
 
     Raises:
-        InvalidSetting: if safetensors is asked for and not installed.
+        InvalidSetting: if safetensors is requested and not installed.
 
     Example:
         >>> about, arrays = unpack("example", pack("example", {"n": np.arange(3)}, {"seed": 1}))
@@ -94,7 +94,7 @@ def pack(
 
 
 def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Return what `pack` was given.
+    """Return the description and the arrays that `pack` was given.
 
     Raises:
         InvalidData: if the file is truncated, of another kind or schema, or not as it was written.
@@ -110,14 +110,14 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
     if schema != CHECKPOINT_SCHEMA:
         raise InvalidData(f"a file of kind {kind!r} must have schema {CHECKPOINT_SCHEMA}, got {schema!r}.")
     if found != kind:
-        raise InvalidData(f"a file of kind {kind!r} was asked for, got one of kind {found!r}.")
+        raise InvalidData(f"a file of kind {kind!r} was expected, got one of kind {found!r}.")
     if digest != _digest(arrays, about):
         raise InvalidData(f"a file of kind {kind!r} must be as it was written, got one that was changed.")
     return about, arrays
 
 
 def kind_of(content: bytes) -> str | None:
-    """Return what a file says it holds, None where it says nothing; only `unpack` tells whether it is so."""
+    """Return the kind that a file declares, or None; only `unpack` checks whether it is true."""
     try:
         kind = json.loads(_members(content)[0])["kind"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -202,7 +202,7 @@ def as_array(
 
 
 def _members(content: bytes) -> tuple[str, Arrays]:
-    """Return the description and the arrays of a file; whatever may be wrong with one is a ValueError."""
+    """Return the description and the arrays of a file; whatever is wrong raises ValueError."""
     size = int.from_bytes(content[:8], "little")
     # A safetensors file begins with the length of its header and the header, which is JSON.
     if content[8:9] != b"{" or len(content) < 8 + size:
@@ -221,9 +221,7 @@ def _safetensors() -> Any:
     try:
         import safetensors.numpy
     except ModuleNotFoundError as error:
-        raise InvalidSetting(
-            "'safetensors' must be installed to keep networks, got none. Run: pip install 'chary[deep]'."
-        ) from error
+        raise InvalidSetting("Saving networks needs safetensors. Run: pip install 'chary[deep]'.") from error
     return safetensors
 
 
