@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
     from chary.wrappers import Guard
-    from chary.wrappers.lanes import Lanes
+    from chary.wrappers.lanes import VectorLanes
 
 __all__ = ["Episode", "rollout", "rollout_many"]
 
@@ -140,12 +140,12 @@ def rollout_many(
         InvalidAction: from the iterator, if the agent plays an action outside a mask.
     """
     from chary.wrappers.guard import Guard, horizon_of
-    from chary.wrappers.lanes import Lanes
+    from chary.wrappers.lanes import VectorLanes
     from chary.wrappers.spaces import as_seed, discrete_size
 
     seed = as_seed(seed)
     _check_counts(episodes, first)
-    lanes = Lanes(envs)
+    lanes = VectorLanes(envs)
     if not isinstance(agent, Guard):
         raise InvalidSetting(f"'agent' must have the methods of a Guard, got {type(agent).__name__}.")
     discrete_size("observation_space", envs.single_observation_space)
@@ -162,7 +162,7 @@ class _Lane(NamedTuple):
 
 
 def _rollout_many(
-    lanes: Lanes, agent: Guard[int], numbers: range, seed: int | None, horizon: int | None, name: str
+    lanes: VectorLanes, agent: Guard[int], numbers: range, seed: int | None, horizon: int | None, name: str
 ) -> Iterator[Episode]:
     from chary.wrappers.spaces import check_in_mask
 

@@ -33,18 +33,17 @@ transition is data about the action that was played (`Played.counts` is the one 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer
 from chary.shield import Decision
 
-__all__ = ["EpisodeId", "Episodes", "OpenEpisode", "Played", "Transition", "check_episode_id", "listed"]
+__all__ = ["EpisodeId", "Episodes", "OpenEpisode", "Played", "Transition", "batch", "check_episode_id"]
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -401,13 +400,35 @@ def check_episode_id(episode: object) -> EpisodeId:
     raise InvalidData(f"'episode' must be a whole number or a text, got {episode!r}.")
 
 
-def listed(name: str, column: Sequence[Any] | NDArray[Any]) -> list[Any]:
-    """Return a column as a list of Python's own values."""
-    if isinstance(column, np.ndarray) and column.ndim == 1:
-        return list(column.tolist())
-    if isinstance(column, (list, tuple, range)):
+def batch(nested: Collection[str] = (), **columns: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a batch, one per episode; a column that is None is one of None.
+
+    Args:
+        nested: The columns whose entries may be arrays.
+        columns: Lists or arrays by name, `episodes` among them.
+
+    Raises:
+        InvalidData: if a column is not a list, or not as long as `episodes`.
+    """
+    given = {
+        name: _listed(name, column, nested=name in nested)
+        for name, column in columns.items()
+        if column is not None
+    }
+    n = len(given["episodes"])
+    for name, column in given.items():
+        if len(column) != n:
+            raise InvalidData(f"{name!r} must be as long as 'episodes', {n}, got {len(column)}.")
+    return list(zip(*(given.get(name, [None] * n) for name in columns), strict=True))
+
+
+def _listed(name: str, column: Any, *, nested: bool) -> list[Any]:
+    if isinstance(column, np.ndarray) and (column.ndim == 1 or (nested and column.ndim > 1)):
+        return list(column) if nested else list(column.tolist())
+    if isinstance(column, Sequence) and not isinstance(column, (str, bytes)):
         return [value.item() if isinstance(value, np.generic) else value for value in column]
-    raise InvalidData(f"{name!r} must be a list or an array of one dimension, got {type(column).__name__}.")
+    shape = "" if nested else " or an array of one dimension"
+    raise InvalidData(f"{name!r} must be a list{shape}, got {type(column).__name__}.")
 
 
 def _same_arrays(one: Any, other: Any) -> bool:

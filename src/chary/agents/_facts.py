@@ -11,14 +11,14 @@ from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
-__all__ = ["Columns", "Facts"]
+__all__ = ["Columns", "ObservedFacts"]
 
 
 # Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
 Columns = tuple[Ints, Ints, Ints, Floats, Bools]
 
 
-class Facts:
+class ObservedFacts:
     """The states that end episodes and those that were left: every state is one or the other.
 
     Facts are noted when they are observed, not when their episode counts, so a contradiction between two open

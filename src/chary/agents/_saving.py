@@ -97,9 +97,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     agent._facts.ends = as_array("facts.ends", arrays, (S,), bool)
     agent._facts.left = as_array("facts.left", arrays, (S,), bool)
     if (agent._facts.ends & agent._facts.left).any() or not agent._facts.ends[agent.setting.terminal].all():
-        raise InvalidData(
-            "'facts' must separate states that end episodes from others, got one of both."
-        )
+        raise InvalidData("'facts' must separate states that end episodes from others, got one of both.")
     agent._chooser.restore(arrays, agent._facts.ends)
     for policy in agent._learner.explorers.values():
         check_policy("explorers", policy, agent.setting, agent._facts.ends)

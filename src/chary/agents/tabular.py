@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._choosing import Chooser, Pinned
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, listed
-from chary.agents._facts import Facts
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
+from chary.agents._facts import ObservedFacts
 from chary.agents._learner import Learner
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises
@@ -107,7 +107,7 @@ class TabularAgent:
             warmup=warmup,
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
-        self._facts = Facts(setting)
+        self._facts = ObservedFacts(setting)
         self._episodes: Episodes[int, Pinned] = Episodes(setting.horizon, may_go_on=self._facts.check_left)
         self._discretiser: dict[str, NDArray[Any]] = {}
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
@@ -243,15 +243,10 @@ class TabularAgent:
             InvalidData: if the columns differ in length, or as `act` does.
             InvalidAction: as `act` does. Whatever is wrong, nothing was decided then.
         """
-        columns = [listed(name, column) for name, column in (("t", t), ("states", states))]
-        names = listed("episodes", episodes)
-        columns.append([None] * len(names) if proposals is None else listed("proposals", proposals))
-        for name, column in zip(("t", "states", "proposals"), columns, strict=True):
-            if len(column) != len(names):
-                raise InvalidData(f"{name!r} must be as long as 'episodes', {len(names)}, got {len(column)}.")
+        rows = batch(episodes=episodes, t=t, states=states, proposals=proposals)
         asked: list[tuple[Open, Decision | None]] = []
         new: dict[int, tuple[TabularPlan, list[int], list[int]]] = {}
-        for episode, step, state, proposal in zip(names, *columns, strict=True):
+        for episode, step, state, proposal in rows:
             now = self._episodes.named("act_many", episode)
             decided = self._ready(now, step, state, proposal)
             asked.append((now, decided))
@@ -262,8 +257,8 @@ class TabularAgent:
                 _, steps, places = new[number]
                 steps.append(step)
                 places.append(state)
-        if len(set(names)) < len(names):
-            twice = next(name for name, count in Counter(names).items() if count > 1)
+        ((twice, count),) = Counter(now.name for now, _ in asked).most_common(1) or [(0, 0)]
+        if count > 1:
             raise OutOfOrder(f"'episodes' must name each episode once, got {twice!r} twice.")
         if self.shield is not None:
             for plan, steps, places in new.values():
@@ -271,7 +266,7 @@ class TabularAgent:
         decide = self._decide
         return [
             decide(now, state, proposal) if decided is None else decided
-            for (now, decided), state, proposal in zip(asked, *columns[1:], strict=True)
+            for (now, decided), (*_, state, proposal) in zip(asked, rows, strict=True)
         ]
 
     def observe(

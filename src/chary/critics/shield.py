@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
 from chary.agents._steps import observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
@@ -208,15 +208,10 @@ class CriticShield:
             InvalidAction: as `act` does.
             OutOfOrder: as `act` does.
         """
-        columns = [_listed("episodes", episodes), _listed("t", t), _listed("states", states)]
-        columns.append([None] * len(columns[0]) if proposals is None else _listed("proposals", proposals))
-        columns.append([None] * len(columns[0]) if masks is None else _listed("masks", masks))
-        if len({len(column) for column in columns}) > 1:
-            raise InvalidData(
-                "'episodes', 't', 'states', 'proposals' and 'masks' must be of one length, got "
-                f"{', '.join(str(len(column)) for column in columns)}."
-            )
-        questions = [self._question(*row) for row in zip(*columns, strict=True)]
+        rows = batch(
+            ("states", "masks"), episodes=episodes, t=t, states=states, proposals=proposals, masks=masks
+        )
+        questions = [self._question(*row) for row in rows]
         # The first of several questions about one episode decides for all of them.
         fresh = list({q.now.name: q for q in reversed(questions) if q.decided is None}.values())
         decided = {
@@ -430,13 +425,6 @@ class CriticShield:
 
 def _release(now: _Open) -> None:
     """Do nothing where an episode is closed: its ledger goes with it."""
-
-
-def _listed(name: str, values: Any) -> list[Any]:
-    listed = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
-    if not listed and not (isinstance(values, np.ndarray) and values.ndim > 0):
-        raise InvalidData(f"{name!r} must be a list with an entry per episode, got {type(values).__name__}.")
-    return list(values)
 
 
 def _standing_of(rule: Rule) -> str:

@@ -215,12 +215,9 @@ def horizon_of(guard: object, horizon: int | None) -> int | None:
         InvalidSetting: if more are given than the guard decides about.
     """
     given = None if horizon is None else check_integer("horizon", horizon, minimum=1)
-    if isinstance(guard, TabularAgent):
-        own = guard.setting.horizon
-    elif isinstance(guard, CriticShield):
-        own = guard.horizon
-    else:
+    if not isinstance(guard, (TabularAgent, CriticShield)):
         return given
+    own = guard.horizon
     if given is not None and given > own:
         raise InvalidSetting(
             f"'horizon' must not exceed the guard's own, {own}, got {given}. Declare more to the guard."

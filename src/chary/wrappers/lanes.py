@@ -16,7 +16,7 @@ from chary.agents.protocol import Transition
 from chary.errors import InvalidData, InvalidSetting, OutOfOrder
 from chary.wrappers.spaces import Mask, action_mask, as_seed, discrete_size, state_of
 
-__all__ = ["Answer", "Lanes", "Move"]
+__all__ = ["Answer", "Move", "VectorLanes"]
 
 # The values of gymnasium.vector.AutoresetMode, which Gymnasium 1.0 does not have.
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     begun: list[int]
 
 
-class Lanes:
+class VectorLanes:
     """The episodes of the lanes of a vector environment; no transition crosses a reset.
 
     A lane is `playing` from the reset that begins an episode to the step that ends it. `state[i]` and

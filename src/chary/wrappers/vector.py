@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from chary.agents.protocol import EpisodeId
 from chary.errors import InvalidAction
 from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict, next_number, numbering
-from chary.wrappers.lanes import Answer, Lanes
+from chary.wrappers.lanes import Answer, VectorLanes
 
 __all__ = ["ShieldedVector"]
 
@@ -59,7 +59,7 @@ class ShieldedVector(VectorWrapper):
         horizon: int | None = None,
         numbers: Numbers | None = None,
     ) -> None:
-        self._lanes = Lanes(envs)
+        self._lanes = VectorLanes(envs)
         super().__init__(envs)
         self._referee = Referee(
             guard,
