@@ -179,7 +179,7 @@ def test_verdicts_where_everything_is_as_the_paper_says(sweep: Path) -> None:
     # 48 audited episodes are too few to say that less than one in a hundred breaks the budget.
     assert verdicts == {**dict.fromkeys(verdicts, REPRODUCED), "h6": NOT_MEASURED, "h8": NOT_COMPARABLE}
     assert "holds by definition" in claims["h5"].note
-    assert "no identification" in claims["h7"].note
+    assert "not an identification" in claims["h7"].note
 
 
 def test_fewer_than_five_seeds_decide_nothing(tmp_path: Path) -> None:

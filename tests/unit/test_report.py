@@ -34,7 +34,8 @@ from chary.report.page import PAGE_LIMIT
 from chary.report.style import looks_of
 from chary.report.tabular.charts import charts_of
 from chary.report.tabular.claims import Facts, answer_claims
-from chary.results import Estimate, Tables, load_tables
+from chary.results import Tables, load_tables
+from chary.statistics import Estimate
 from chary.storage.files import DRAFT, write_file
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.spec import Study, Variant

@@ -11,22 +11,20 @@ import pytest
 from tests.tiny_sweep import EPISODES, ETAS, play, tiny_experiment
 
 from chary.errors import InvalidData, InvalidSetting, UnknownName
-from chary.results import (
+from chary.results import load_results, load_tables, write_tables
+from chary.simulation.run import Run
+from chary.statistics import (
     bootstrap_band,
     bootstrap_mean,
     bootstrap_of,
     fitted_exponent,
     interquartile_mean,
-    load_results,
-    load_tables,
     paired_difference,
     ratio_band,
     resampled_means,
+    small_sample_factor,
     violation_rate,
-    write_tables,
 )
-from chary.simulation.run import Run
-from chary.statistics import small_sample_factor
 from chary.sweeps.folder import SweepFolder
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import chary
 from chary.errors import InvalidSetting
@@ -14,12 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "render", "require_jinja"]
 
+T = TypeVar("T")
+
 
 class Table(NamedTuple):
     """Cells of text under their headings."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    @classmethod
+    def of(cls, columns: Sequence[tuple[str, Callable[[T], str]]], items: Iterable[T]) -> Table:
+        """Return a table with one row per item; each column has a heading and the text for an item."""
+        return cls([name for name, _ in columns], [[cell(item) for _, cell in columns] for item in items])
 
 
 def require_jinja() -> None:

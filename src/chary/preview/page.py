@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from chary.charts import Chart, Panel, Series, draw_files
 from chary.charts.palette import PALETTE
 from chary.errors import InvalidSetting
 from chary.pages import Table, render, require_jinja
-from chary.preview.result import Preview, percent
+from chary.preview.result import HelpfulPair, Outcome, Preview, percent
 
 __all__ = ["PAGE_LIMIT", "charts_of", "page_bytes"]
 
@@ -107,7 +108,6 @@ def _budget_chart(preview: Preview) -> Chart:
             series=tuple(series),
             x_log=zero is not None,
             x_zero=zero,
-            y_top=None,
         )
 
     return Chart(
@@ -191,32 +191,18 @@ def _tiles(preview: Preview) -> list[tuple[str, str]]:
 
 
 def _budgets(preview: Preview) -> Table:
-    rows = [
-        (
-            f"{each.eta:g}",
-            each.rule,
-            each.standing,
-            percent(each.deviating),
-            percent(each.episodes_deviating),
-            percent(each.explored),
-            f"{each.charge_per_step:.4g}",
-            f"{each.charge_per_episode:.4g}",
-            percent(each.episodes_over_eta),
-        )
-        for each in sorted(preview.outcomes, key=lambda each: each.eta)
+    columns: list[tuple[str, Callable[[Outcome], str]]] = [
+        ("budget eta", lambda each: f"{each.eta:g}"),
+        ("rule", lambda each: each.rule),
+        ("standing", lambda each: each.standing),
+        ("steps that differ", lambda each: percent(each.deviating)),
+        ("episodes with one", lambda each: percent(each.episodes_deviating)),
+        ("steps it may act at", lambda each: percent(each.explored)),
+        ("booked per step", lambda each: f"{each.charge_per_step:.4g}"),
+        ("booked per episode", lambda each: f"{each.charge_per_episode:.4g}"),
+        ("episodes booked beyond eta", lambda each: percent(each.episodes_over_eta)),
     ]
-    heads = (
-        "budget eta",
-        "rule",
-        "standing",
-        "steps that differ",
-        "episodes with one",
-        "steps it may act at",
-        "booked per step",
-        "booked per episode",
-        "episodes booked beyond eta",
-    )
-    return Table(heads, rows)
+    return Table.of(columns, sorted(preview.outcomes, key=lambda each: each.eta))
 
 
 def _thresholds(preview: Preview) -> Table:
@@ -253,21 +239,17 @@ def _charges(preview: Preview) -> Table | None:
 def _helpful(preview: Preview) -> Table:
     roles = {"explorer": "the explorer's", "baseline": "the baseline's", "both": "both, by step"}
     sources = {"its own": "as seen there", "other actions": "like other actions there"}
-    rows = [
-        (
-            str(each.state),
-            str(each.action),
-            roles[each.role],
-            f"{each.visits:,}",
-            f"+{each.added:,}",
-            sources[each.supposed],
-            f"{each.charge_before:.4g} → {each.charge_after:.4g}",
-            f"{percent(1 - each.charge_after / each.charge_before)}",
-        )
-        for each in preview.helpful
+    columns: list[tuple[str, Callable[[HelpfulPair], str]]] = [
+        ("state", lambda each: str(each.state)),
+        ("action", lambda each: str(each.action)),
+        ("whose", lambda each: roles[each.role]),
+        ("seen", lambda each: f"{each.visits:,}"),
+        ("supposed", lambda each: f"+{each.added:,}"),
+        ("outcomes", lambda each: sources[each.supposed]),
+        ("mean charge", lambda each: f"{each.charge_before:.4g} → {each.charge_after:.4g}"),
+        ("lower by", lambda each: percent(1 - each.charge_after / each.charge_before)),
     ]
-    heads = ("state", "action", "whose", "seen", "supposed", "outcomes", "mean charge", "lower by")
-    return Table(heads, rows)
+    return Table.of(columns, preview.helpful)
 
 
 def _basis(preview: Preview) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any, NamedTuple
 
 from chary.report.measured import Measured, Place
@@ -15,7 +17,6 @@ __all__ = [
     "CHOSEN",
     "CUCBVI",
     "FEWEST_SEEDS",
-    "HARDLY",
     "NAIVE",
     "NOBODY",
     "NOTHING",
@@ -41,6 +42,7 @@ __all__ = [
     "say_percent",
     "say_rate",
     "say_value",
+    "texts_of",
 ]
 
 REPRODUCED = "reproduced"
@@ -56,7 +58,6 @@ UNDECIDED = "undecided: the interval contains the threshold"
 # "Almost every episode": at most one violation in a hundred.
 ALMOST_NEVER = 0.01
 NOBODY = "no algorithm broke it: nothing to compare"
-HARDLY = "An algorithm that hardly explores keeps any budget: see the steps."
 
 # Smaller numbers are rounding errors.
 NOTHING = 1e-9
@@ -161,37 +162,44 @@ class Answer:
 
     def claim(
         self,
-        key: str,
-        source: str,
-        statement: str,
-        rule: str,
+        texts: Mapping[str, str],
         *,
-        needs: str,
+        key: str | None = None,
         notes: Sequence[str] = (),
         always: str = "",
+        **values: object,
     ) -> Claim:
         """Return the claim with its answer.
 
         Args:
-            key: Its name.
-            source: Where it is made.
-            statement: The claim.
-            rule: The rule for the verdict.
-            needs: What the sweep lacks if there is no finding.
+            texts: Its entry of `texts_of`.
+            key: Its key, if it is not that of the entry.
             notes: Remarks on the findings.
             always: A remark that does not depend on findings.
+            values: The names that occur in the texts, thresholds above all.
         """
-        remarks = list(notes) if self.findings else [f"Needs {needs}."]
+        filled = {name: text.format(**values) for name, text in texts.items()}
+        remarks = (filled.get("note", ""), *notes) if self.findings else (f"Needs {filled['needs']}.",)
         return Claim(
-            key=key,
-            source=source,
-            statement=statement,
-            rule=rule,
+            key=key or filled["key"],
+            source=filled["source"],
+            statement=filled["statement"],
+            rule=filled["rule"],
             verdict=self.verdict(),
             findings=tuple(self.findings),
             note=" ".join(note for note in (*remarks, always) if note),
             numbers=tuple(self.numbers),
         )
+
+
+def texts_of(package: str) -> dict[str, dict[str, str]]:
+    """Return the texts of a family's claims, by key: its file claims.toml."""
+    content = resources.files(package).joinpath("claims.toml").read_text(encoding="utf-8")
+    entries: dict[str, dict[str, str]] = tomllib.loads(content)
+    return {
+        key: {"key": key, **{name: " ".join(text.split()) for name, text in entry.items()}}
+        for key, entry in entries.items()
+    }
 
 
 def count_verdicts(claims: Sequence[Claim]) -> dict[str, int]:

@@ -14,15 +14,28 @@ from chary.pages import Table, render
 from chary.report.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts
 from chary.report.measured import Measured
 from chary.report.style import looks_of
-from chary.report.tables import Cells, difference_table, table_of
+from chary.report.tables import Cells, difference_table
 from chary.sweeps.folder import RunState
 from chary.sweeps.spec import MAIN, Experiment
 
-__all__ = ["PAGE_LIMIT", "Page", "Parts", "page_bytes", "plotly_script"]
+__all__ = ["PAGE_LIMIT", "SECTIONS", "Page", "Parts", "page_bytes", "plotly_script"]
 
 # Bytes of the whole page; curves are thinned until it fits.
 PAGE_LIMIT = 6_000_000
 THINNER = (100, 50, 25, 12)
+
+# The names of the sections by key, in their order.
+SECTIONS = {
+    "summary": "Summary",
+    "claims": "Claims",
+    "figures": "Figures",
+    "tables": "Tables",
+    "differences": "Paired differences",
+    "assumptions": "Assumptions",
+    "coverage": "Coverage",
+    "runtime": "Runtime",
+    "provenance": "Provenance",
+}
 
 DASH_STROKES = {"solid": "", "dash": "6 3", "dot": "2 3", "dashdot": "6 3 2 3"}
 SHOWN_RUNS = 40
@@ -36,10 +49,10 @@ class Parts:
         claims: The claims with their answers.
         charts: The figures.
         tables: Rows of the CSV files, by name; `summary` and `differences` are among them.
-        sections: The names of the page's sections by key, in their order.
         summary: The columns of the summary on the page.
         compared: Column and factor of each paired difference, by heading.
         studies_compared: Whether paired differences of studies are shown as well.
+        without: The sections that its page does not have.
         values: Other values that the family's templates show.
         reading: What matches the paper, what does not and why; not every family has it.
     """
@@ -47,10 +60,10 @@ class Parts:
     claims: Sequence[Claim]
     charts: Sequence[Chart]
     tables: Mapping[str, list[dict[str, Any]]]
-    sections: Mapping[str, str]
     summary: Cells
     compared: Mapping[str, tuple[str, float]]
     studies_compared: bool = True
+    without: Sequence[str] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     reading: Sequence[str] = ()
 
@@ -133,7 +146,7 @@ def _values(page: Page) -> dict[str, Any]:
     seeds = (conditions.first_seed, conditions.first_seed + conditions.seeds - 1)
     return {
         "title": experiment.title or experiment.name,
-        "sections": parts.sections,
+        "sections": {key: name for key, name in SECTIONS.items() if key not in parts.without},
         "experiment": experiment,
         "conditions": conditions,
         "etas": ", ".join(f"{eta:g}" for eta in conditions.etas),
@@ -187,7 +200,7 @@ def _summaries(measured: Measured, cells: Cells) -> list[tuple[str, list[tuple[s
             tables = []
             for budget in measured.budgets(study, variant):
                 places = [place for place in measured.places if place[1:] == (budget, study, variant)]
-                tables.append((f"{budget:g}", table_of(cells, places)))
+                tables.append((f"{budget:g}", Table.of(cells, places)))
             found.append((_name(study, variant), tables))
     return found
 

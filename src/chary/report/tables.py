@@ -22,17 +22,11 @@ __all__ = [
     "key_table",
     "paired_rows",
     "place_row",
-    "table_of",
     "violation_row",
 ]
 
 # The columns of a table on the page: headings, each with the text for a place.
 Cells: TypeAlias = Sequence[tuple[str, Callable[[Place], str]]]
-
-
-def table_of(cells: Cells, places: Sequence[Place]) -> Table:
-    """Return the table of some places, one row each."""
-    return Table([name for name, _ in cells], [[cell(place) for _, cell in cells] for place in places])
 
 
 def ends(name: str, estimate: Estimate, factor: float = 1.0) -> dict[str, float]:

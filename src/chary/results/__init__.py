@@ -1,4 +1,4 @@
-"""A sweep's results as tidy tables, and the statistics over seeds.
+"""A sweep's results as tidy tables; `chary.statistics` has the statistics over seeds.
 
 Two tables: `runs` has one row per planned run and judged budget, `curves` one row per point of its learning
 curves. An algorithm that keeps a budget is judged at that budget; one that keeps none is judged at every
@@ -9,7 +9,7 @@ has its own columns: `chary.results.tabular` and `chary.results.hiv`.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,21 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chary.errors import InvalidData, InvalidSetting, check_choice
-from chary.results.columns import POINTS, Columns, Judged, Schema
-from chary.statistics import (
-    Band,
-    Estimate,
-    ViolationRate,
-    bootstrap_band,
-    bootstrap_mean,
-    bootstrap_of,
-    fitted_exponent,
-    interquartile_mean,
-    paired_difference,
-    ratio_band,
-    resampled_means,
-    violation_rate,
-)
+from chary.results.columns import POINTS, Columns, Schema
 from chary.storage.files import as_path, write_file
 from chary.sweeps.family import AnyAlgorithm
 from chary.sweeps.folder import StoredRun, SweepFolder
@@ -40,28 +26,7 @@ from chary.sweeps.spec import MAIN, Experiment, Planned
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = [
-    "POINTS",
-    "TABLES",
-    "Band",
-    "Estimate",
-    "Tables",
-    "ViolationRate",
-    "bootstrap_band",
-    "bootstrap_mean",
-    "bootstrap_of",
-    "fitted_exponent",
-    "interquartile_mean",
-    "load_results",
-    "load_tables",
-    "paired_difference",
-    "ratio_band",
-    "require_polars",
-    "resampled_means",
-    "violation_rate",
-    "write_tables",
-]
-
+__all__ = ["POINTS", "TABLES", "Tables", "load_results", "load_tables", "require_polars", "write_tables"]
 
 TABLES = ("runs", "curves")
 
@@ -122,13 +87,13 @@ def load_tables(where: str | Path) -> Tables:
         if place.judged not in found:
             run = schema.judged(stored, place.budget)
             found[place.judged] = (
-                _values(schema.runs, run) | _of_machine(stored),
+                _values(schema.runs, run) | _values(_PROVENANCE, stored),
                 _values(schema.curves, run),
             )
     rows = [place.keys() | found[place.judged][0] for place in places]
     curves = [place.keys() | found[place.judged][1] for place in places]
     return Tables(
-        pl.DataFrame(rows, schema=_types(_KEYS | _kinds(schema.runs) | _MACHINE)),
+        pl.DataFrame(rows, schema=_types(_KEYS | _kinds(schema.runs) | _kinds(_PROVENANCE))),
         pl.DataFrame(_joined(curves, schema.curves), schema=_types(_KEYS | _kinds(schema.curves))),
     )
 
@@ -216,25 +181,7 @@ def _places(experiment: Experiment) -> Iterator[_Place]:
             yield _Place(planned, algorithm, budget)
 
 
-def _of_machine(stored: StoredRun) -> dict[str, Any]:
-    """Return how long a run took, on which machine and with which versions; results do not depend on it."""
-    made = stored.provenance
-    packages = made.get("packages") or {}
-    words = {name: made.get(name) for name in ("version", "commit", "python", "machine", "finished")}
-    if made.get("device") is not None:
-        words["machine"] = f"{words['machine']} with {made['device']}"
-    return {
-        "seconds": made.get("wall_seconds"),
-        "cpu_seconds": made.get("cpu_seconds"),
-        "episode_seconds": made.get("episode_seconds"),
-        **{name: None if value is None else str(value) for name, value in words.items()},
-        "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())) or None,
-        "cores": made.get("cores"),
-        "resumed": made.get("resumed"),
-    }
-
-
-def _values(columns: Columns[Any], run: Judged) -> dict[str, Any]:
+def _values(columns: Mapping[str, tuple[str, Callable[[Any], Any]]], run: object) -> dict[str, Any]:
     return {name: value(run) for name, (_, value) in columns.items()}
 
 
@@ -263,22 +210,44 @@ _KEYS = {
     "seed": "Int64",
     "run": "String",
 }
-_MACHINE = {
-    "seconds": "Float64",
-    "cpu_seconds": "Float64",
-    "episode_seconds": "Float64",
-    "version": "String",
-    "commit": "String",
-    "python": "String",
-    "machine": "String",
-    "finished": "String",
-    "packages": "String",
-    "cores": "Int64",
-    "resumed": "Int64",
+
+
+def _made(name: str) -> Callable[[StoredRun], Any]:
+    """Return the function that looks a name up in a run's provenance."""
+    return lambda stored: stored.provenance.get(name)
+
+
+def _text(name: str) -> Callable[[StoredRun], str | None]:
+    return lambda stored: None if (value := stored.provenance.get(name)) is None else str(value)
+
+
+def _machine(stored: StoredRun) -> str | None:
+    name, device = _text("machine")(stored), stored.provenance.get("device")
+    return name if device is None else f"{name} with {device}"
+
+
+def _packages(stored: StoredRun) -> str | None:
+    packages = stored.provenance.get("packages") or {}
+    return ", ".join(f"{name} {version}" for name, version in sorted(packages.items())) or None
+
+
+# How long a run took, on which machine and with which versions; results do not depend on these.
+_PROVENANCE: Mapping[str, tuple[str, Callable[[StoredRun], Any]]] = {
+    "seconds": ("Float64", _made("wall_seconds")),
+    "cpu_seconds": ("Float64", _made("cpu_seconds")),
+    "episode_seconds": ("Float64", _made("episode_seconds")),
+    "version": ("String", _text("version")),
+    "commit": ("String", _text("commit")),
+    "python": ("String", _text("python")),
+    "machine": ("String", _machine),
+    "finished": ("String", _text("finished")),
+    "packages": ("String", _packages),
+    "cores": ("Int64", _made("cores")),
+    "resumed": ("Int64", _made("resumed")),
 }
 
 
-def _kinds(columns: Columns[Any]) -> dict[str, str]:
+def _kinds(columns: Mapping[str, tuple[str, object]]) -> dict[str, str]:
     return {name: kind for name, (kind, _) in columns.items()}
 
 

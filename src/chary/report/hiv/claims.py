@@ -13,7 +13,6 @@ from chary.arrays import Floats
 from chary.report.claims import (
     ALMOST_NEVER,
     CUCBVI,
-    HARDLY,
     NOBODY,
     UCBVI,
     Answer,
@@ -25,6 +24,7 @@ from chary.report.claims import (
     say,
     say_percent,
     say_rate,
+    texts_of,
 )
 from chary.report.hiv.tables import MILLION, TABLE_1, judged_one, measured_entry, millions
 from chary.report.measured import Measured, Place
@@ -42,7 +42,7 @@ COVERED = 0.95
 # A policy is constant if one treatment has this share in the last tenth of the run.
 CONSTANT = 0.99
 
-WITH_OURS = "an algorithm with role paper or ours"
+TEXTS = texts_of("chary.report.hiv")
 
 
 def hiv_claims(measured: Measured) -> list[Claim]:
@@ -94,15 +94,7 @@ def _comparable(measured: Measured) -> Claim:
             relative=relative,
             late=late.value,
         )
-    return answer.claim(
-        "h1",
-        "section 5, HIV figure",
-        "The return is comparable to deep Q-learning's.",
-        f"At every budget, the maximum discounted return is at most {100 * COMPARABLE:g} % below deep "
-        "Q-learning's, paired by seed, with the whole interval. The mean of the last tenth is stated as well "
-        "and does not decide.",
-        needs=f"{WITH_OURS} and one with role {UCBVI}",
-    )
+    return answer.claim(TEXTS["h1"], comparable=100 * COMPARABLE)
 
 
 def _above_cql(measured: Measured) -> Claim:
@@ -119,14 +111,7 @@ def _above_cql(measured: Measured) -> Claim:
             budget=ours.budget,
             difference=difference,
         )
-    return answer.claim(
-        "h2",
-        "section 5, Table 1",
-        "Planned exploration reaches a higher maximum discounted return than CQL.",
-        "At every budget, the maximum discounted return minus CQL's, paired by seed, is above zero with its "
-        "whole interval. In the paper's own Table 1 it is so at two of three budgets.",
-        needs=f"{WITH_OURS} and one with role {CUCBVI}",
-    )
+    return answer.claim(TEXTS["h2"])
 
 
 def _fewer(measured: Measured) -> Claim:
@@ -134,14 +119,7 @@ def _fewer(measured: Measured) -> Claim:
     for ours, dqn in _ours_and(measured, UCBVI):
         rates = {"rate": measured.rate(ours).rate, "rate_dqn": measured.rate(dqn).rate}
         answer.add_fewer(measured, ours, dqn, **rates)
-    return answer.claim(
-        "h3",
-        "section 5, HIV figure",
-        "The budget is broken significantly less often than by deep Q-learning.",
-        "At every budget, deep Q-learning's rate of violations minus ours, paired by seed, is above zero "
-        "with its whole interval. Not comparable if neither breaks it.",
-        needs=f"{WITH_OURS} and one with role {UCBVI}",
-    )
+    return answer.claim(TEXTS["h3"])
 
 
 def _tenth(measured: Measured) -> Claim:
@@ -163,14 +141,7 @@ def _tenth(measured: Measured) -> Claim:
             rate_dqn=theirs.rate,
             beyond=beyond,
         )
-    return answer.claim(
-        "h4",
-        "this project",
-        "The budget is broken at most a tenth as often as by deep Q-learning.",
-        "At every budget, our rate of violations minus a tenth of deep Q-learning's, paired by seed, is at "
-        "most zero with its whole interval. Not comparable if deep Q-learning never breaks it.",
-        needs=f"{WITH_OURS} and one with role {UCBVI}",
-    )
+    return answer.claim(TEXTS["h4"])
 
 
 def _cql_never(measured: Measured) -> Claim:
@@ -191,11 +162,7 @@ def _cql_never(measured: Measured) -> Claim:
             high=rate.interval.high,
         )
     return answer.claim(
-        "h5",
-        "section 5",
-        "CQL never breaks the budget.",
-        "At every budget, no audited episode of CQL has a true deficit above it.",
-        needs=f"an algorithm with role {CUCBVI}",
+        TEXTS["h5"],
         notes=(
             "It plays greedily in its own conservative Q, which is also the baseline it is judged against: "
             "it left that baseline in no step, and the claim holds by definition."
@@ -231,15 +198,7 @@ def _sac_constant(measured: Measured) -> Claim:
             share=float(shares.mean()),
             worse=None if worse is None else worse.value,
         )
-    return answer.claim(
-        "h6",
-        "appendix, experiment details",
-        "Soft actor-critic gets stuck in a constant policy and performs poorly.",
-        f"In every seed, one treatment makes up at least {100 * CONSTANT:g} % of those in the last tenth of "
-        "the episodes, and the mean return there is below deep Q-learning's, paired by seed, with its whole "
-        "interval. Not reproduced if fewer than half of the seeds are stuck.",
-        needs="an algorithm with agent sac",
-    )
+    return answer.claim(TEXTS["h6"], constant=100 * CONSTANT)
 
 
 def _table_1(measured: Measured) -> Claim:
@@ -260,18 +219,7 @@ def _table_1(measured: Measured) -> Claim:
             paper=entry.mean * MILLION,
             relative=relative,
         )
-    return answer.claim(
-        "h7",
-        "Table 1",
-        "Maximum discounted returns are those of Table 1.",
-        f"Every mean over seeds is within {100 * COMPARABLE:g} % of the paper's, with its whole interval.",
-        needs="budgets of Table 1, or algorithms with roles conservative and unconstrained",
-        notes=(
-            "The paper states neither its patient nor gamma nor the unit of its budgets: patient 5, gamma "
-            "0.99 and standardised rewards were chosen because they come close to these numbers. Agreement "
-            "is a match, not an identification.",
-        ),
-    )
+    return answer.claim(TEXTS["h7"], comparable=100 * COMPARABLE)
 
 
 def _kept(measured: Measured) -> Claim:
@@ -294,15 +242,7 @@ def _kept(measured: Measured) -> Claim:
             high=over_seeds.high,
             worst=worst,
         )
-    return answer.claim(
-        "h8",
-        "this project",
-        "The budget is kept in almost every episode.",
-        f"At every budget, the rate of violations over seeds is at most {ALMOST_NEVER:g} with its whole "
-        "interval, and so is the Clopper-Pearson interval over audited episodes.",
-        needs=WITH_OURS,
-        notes=(HARDLY,),
-    )
+    return answer.claim(TEXTS["h8"], almost_never=ALMOST_NEVER)
 
 
 def _covered(measured: Measured) -> Claim:
@@ -324,13 +264,4 @@ def _covered(measured: Measured) -> Claim:
             held_out=tried,
             booked=booked.value,
         )
-    return answer.claim(
-        "h9",
-        "this project",
-        "The charge covers the true cost of a deviation.",
-        "At every budget, in episodes that are not learnt from, in which the baseline plays and some actions "
-        f"are random, the charge is at least the true cost of {100 * COVERED:g} % of these deviations, with "
-        "the whole interval over seeds. Booked deviations are not a fair sample: the shield takes those "
-        "whose charge is low. They are stated as well and do not decide.",
-        needs=WITH_OURS,
-    )
+    return answer.claim(TEXTS["h9"], covered=100 * COVERED)

@@ -11,7 +11,7 @@ import numpy as np
 from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import Measured, Place
-from chary.report.tables import Cells, ends, paired_rows, place_row, table_of, violation_row
+from chary.report.tables import Cells, ends, paired_rows, place_row, violation_row
 from chary.results.hiv import ACTIONS
 from chary.statistics import Estimate
 
@@ -220,7 +220,7 @@ def coverage_table(measured: Measured) -> Table:
         ("largest true cost of one", lambda place: say_value(_largest(measured, place, "true_gap_max"))),
     )
     found = [place for label in measured.algorithms() for (place,) in measured.together(label)]
-    return table_of(cells, [place for place in found if measured.column(place, "deviations").any()])
+    return Table.of(cells, [place for place in found if measured.column(place, "deviations").any()])
 
 
 def action_table(measured: Measured) -> Table:

@@ -33,18 +33,6 @@ __all__ = ["parts_of"]
 # If checking the assumptions at one budget takes longer, the others are not checked.
 ASSUMPTION_SECONDS = 10.0
 
-SECTIONS = {
-    "summary": "Summary",
-    "claims": "Claims",
-    "figures": "Figures",
-    "tables": "Tables",
-    "differences": "Paired differences",
-    "assumptions": "Assumptions",
-    "coverage": "Coverage",
-    "runtime": "Runtime",
-    "provenance": "Provenance",
-}
-
 
 def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     """Return the parts of the report of a tabular sweep."""
@@ -67,7 +55,6 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
         claims=claims,
         charts=charts_of(experiment, measured),
         tables={"summary": summary_rows(measured), "differences": difference_rows(measured)},
-        sections=SECTIONS,
         summary=summary_cells(measured),
         compared=DIFFERENCES,
         values={

@@ -12,7 +12,6 @@ from chary.report.claims import (
     ALMOST_NEVER,
     CHOSEN,
     CUCBVI,
-    HARDLY,
     NOBODY,
     OURS,
     PAPER,
@@ -29,7 +28,7 @@ from chary.report.claims import (
     say_rate,
 )
 from chary.report.measured import Measured, Place
-from chary.report.tabular.claims.facts import WITH_PAPER, Facts, same_for_paper, same_results
+from chary.report.tabular.claims.facts import TEXTS, Facts, same_for_paper, same_results
 
 __all__ = ["budget_claims", "our_claims"]
 
@@ -80,16 +79,7 @@ def _keeps(measured: Measured) -> Claim:
             broken_runs=rate.broken_runs,
             runs=rate.runs,
         )
-    return answer.claim(
-        "b1",
-        "section 5, appendix B",
-        "The budget is kept in almost every episode, at every budget.",
-        "At every budget, the upper end of the interval of the paper's variant's mean rate of violations "
-        f"over seeds is at most {ALMOST_NEVER:g} per episode, and so is that of the Clopper-Pearson interval "
-        "over episodes, which treats them as independent.",
-        needs=WITH_PAPER,
-        notes=(HARDLY, same_for_paper(measured)),
-    )
+    return answer.claim(TEXTS["b1"], notes=(same_for_paper(measured),), almost_never=ALMOST_NEVER)
 
 
 def _breaks(measured: Measured, role: str, key: str, name: str) -> Claim:
@@ -99,16 +89,8 @@ def _breaks(measured: Measured, role: str, key: str, name: str) -> Claim:
         ours, theirs = measured.rate(paper), measured.rate(other)
         broke += theirs.violations
         answer.add_fewer(measured, paper, other, rate=theirs.rate, rate_paper=ours.rate)
-    return answer.claim(
-        key,
-        "section 5" if role == CUCBVI else "section 5, appendix B",
-        f"{name} breaks the budget significantly more, even where it is large.",
-        f"At every budget, {name}'s rate of violations minus the paper's variant's, paired by seed, is above "
-        "zero with its whole interval. Not comparable if neither breaks it. The intervals of the two rates "
-        "themselves are Clopper-Pearson's over episodes, and do not decide.",
-        needs=f"{WITH_PAPER} and one with role {role}",
-        notes=("" if broke else f"{name} broke no budget in any episode of this sweep.",),
-    )
+    none = f"{name} broke no budget in any episode of this sweep."
+    return answer.claim(TEXTS[key], notes=("" if broke else none,))
 
 
 def _more_at_small(measured: Measured) -> Claim:
@@ -130,16 +112,7 @@ def _more_at_small(measured: Measured) -> Claim:
             large=rates[-1].rate,
             difference=difference,
         )
-    return answer.claim(
-        "b4",
-        "appendix B",
-        "UCBVI breaks the budget in more episodes where it is small.",
-        "UCBVI keeps no budget: the same runs are judged at each, and an episode that breaks a large budget "
-        "breaks the small ones too. The claim therefore cannot be wrong, only unseen. Reproduced if the rate "
-        "at the smallest budget minus that at the largest, paired by seed, is above zero with its whole "
-        "interval; otherwise not comparable.",
-        needs="an algorithm with role unconstrained and two budgets at least",
-    )
+    return answer.claim(TEXTS["b4"])
 
 
 def _ours(measured: Measured, key: str, label: str) -> Claim:
@@ -167,16 +140,8 @@ def _ours(measured: Measured, key: str, label: str) -> Claim:
             rate=measured.rate(place).rate,
             rate_paper=measured.rate(paper).rate,
         )
-    return answer.claim(
-        key,
-        "this project",
-        f"“{label}” explores more than the paper's variant, loses less and still keeps the budget.",
-        "At every budget, the paired differences are above zero for exploring steps and below zero for "
-        f"regret, and at most {RARELY:g} of the episodes break the budget, each with its whole interval over "
-        "seeds; if no seed broke it, with that over episodes.",
-        needs=WITH_PAPER,
-        notes=(same_results(measured, label),),
-    )
+    notes = (same_results(measured, label),)
+    return answer.claim(TEXTS["f"], key=key, notes=notes, label=label, rarely=RARELY)
 
 
 def _target(measured: Measured, facts: Facts) -> Claim:
@@ -195,18 +160,7 @@ def _target(measured: Measured, facts: Facts) -> Claim:
         for study in dict.fromkeys(asked)
         if facts.questions.get(study)
     ]
-    return answer.claim(
-        "g1",
-        "this project",
-        "The settings chosen on other seeds break their budget in at most one of 1,000 episodes and lose "
-        "less than UCBVI.",
-        f"Wherever an algorithm with role “{CHOSEN}” is played, at most {RARELY:g} of its episodes break the "
-        "budget and its regret minus UCBVI's in the same study, paired by seed, is below zero, each with its "
-        "whole interval over seeds.",
-        needs=f"an algorithm with role {CHOSEN} and one with role {UCBVI} in the same study",
-        notes=questions,
-        always=_picked_here(measured),
-    )
+    return answer.claim(TEXTS["g1"], notes=questions, always=_picked_here(measured), rarely=RARELY)
 
 
 def _judge_chosen(answer: Answer, measured: Measured, place: Place, ucbvi: Place) -> None:

@@ -15,7 +15,7 @@ from chary.arrays import Floats
 from chary.assumptions import HOLDS
 from chary.report.claims import NOTHING, PAPER, Answer, Claim, at, contains, say_number
 from chary.report.measured import UNKNOWN, Measured, Place
-from chary.report.tabular.claims.facts import WITH_PAPER, Facts, same_for_paper
+from chary.report.tabular.claims.facts import TEXTS, Facts, same_for_paper
 from chary.statistics import Estimate
 
 __all__ = ["chain_claims"]
@@ -35,8 +35,8 @@ def chain_claims(measured: Measured, facts: Facts) -> list[Claim]:
     return [
         _chains_shorten(measured),
         _long_part(measured),
-        _missed_part(measured, facts),
-        _whole_length(measured, facts),
+        _by_chain(measured, facts, "d3", "chains_within_missed_bound", "the bound on N_m³"),
+        _by_chain(measured, facts, "d4", "chains_within_length_bound", "the bound on N_m"),
         _exhausted_sum(measured, facts),
     ]
 
@@ -87,17 +87,7 @@ def _chains_shorten(measured: Measured) -> Claim:
             last=last,
             unfinished=unfinished,
         )
-    return answer.claim(
-        "d1",
-        "section 4",
-        "The number of episodes N_m that a meta-episode takes becomes small.",
-        "At every budget, finished chains of the paper's variant born in the last fifth of the episodes "
-        f"take at most {SHORTER:g} times as many as those born in the first, or {SHORT:g}, with the whole "
-        "interval over seeds; this must remain true if unfinished ones count with the episodes that they "
-        "have lasted.",
-        needs=WITH_PAPER,
-        notes=(same_for_paper(measured),),
-    )
+    return answer.claim(TEXTS["d1"], notes=(same_for_paper(measured),), shorter=SHORTER, short=SHORT)
 
 
 def _longer_than_allowed(means: Floats) -> Floats:
@@ -125,46 +115,10 @@ def _long_part(measured: Measured) -> Claim:
             most=most,
             unfinished=unfinished,
         )
-    return answer.claim(
-        "d2",
-        "section 4",
-        "At most four episodes of a meta-episode advance it by H/4 steps or more: N_m² ≤ 4.",
-        "No finished chain of the paper's variant has more than four such episodes; those of unfinished ones "
-        "are not stored.",
-        needs=WITH_PAPER,
-    )
+    return answer.claim(TEXTS["d2"])
 
 
-def _missed_part(measured: Measured, facts: Facts) -> Claim:
-    factor = max(6.0 * math.log(1.0 / facts.delta) - 1.0, 0.0)
-    return _by_chain(
-        measured,
-        facts,
-        "chains_within_missed_bound",
-        key="d3",
-        source="Lemma 4.7 and its use",
-        statement=f"The target is missed in at most 6 log(1/δ) - 1 = {factor:.3g} episodes for each that "
-        "feeds the chain or exhausts its budget: N_m³ ≤ (N_m¹ + N_m²) max(6 log(1/δ) - 1, 0).",
-        about="the bound on N_m³",
-    )
-
-
-def _whole_length(measured: Measured, facts: Facts) -> Claim:
-    factor = 30.0 * math.log(1.0 / facts.delta)
-    return _by_chain(
-        measured,
-        facts,
-        "chains_within_length_bound",
-        key="d4",
-        source="Lemma 4.8",
-        statement=f"N_m ≤ max(30 N_m¹ log(1/δ), 1), here {factor:.3g} N_m¹.",
-        about="the bound on N_m",
-    )
-
-
-def _by_chain(
-    measured: Measured, facts: Facts, column: str, *, key: str, source: str, statement: str, about: str
-) -> Claim:
+def _by_chain(measured: Measured, facts: Facts, key: str, column: str, about: str) -> Claim:
     """Answer a lemma that bounds every chain on an event of probability 1 - delta, given Assumption 2.2."""
     answer = Answer()
     comparable = facts.diameter == HOLDS
@@ -199,18 +153,11 @@ def _by_chain(
             chains=float(finished.sum()),
             unfinished=unfinished,
         )
-    return answer.claim(
-        key,
-        source,
-        statement,
-        "Comparable only if Assumption 2.2 holds; then at every budget at least 1 - δ = "
-        f"{1 - facts.delta:g} of the finished chains of the paper's variant keep the bound, with the whole "
-        "interval over seeds. This must remain true if all unfinished ones were to break it.",
-        needs=WITH_PAPER,
-        notes=(
-            "" if comparable else f"An assumption of the lemma fails for this problem: {facts.diameter_says}",
-        ),
-    )
+    log = math.log(1.0 / facts.delta)
+    missed = max(6.0 * log - 1.0, 0.0)
+    fails = f"An assumption of the lemma fails for this problem: {facts.diameter_says}"
+    notes = ("" if comparable else fails,)
+    return answer.claim(TEXTS[key], notes=notes, share=1 - facts.delta, missed=missed, length=30.0 * log)
 
 
 def _share(measured: Measured, within: Floats, among: Floats) -> Estimate:
@@ -256,17 +203,5 @@ def _exhausted_sum(measured: Measured, facts: Facts) -> Claim:
             episodes=episodes,
             unfinished=count,
         )
-    return answer.claim(
-        "d5",
-        "Lemmas 4.5 and 4.6",
-        "Over the whole run the budget is exhausted in at most Σ N_m¹ ≤ (24 H² S / η) √(A L H N) episodes.",
-        "Comparable only if the bound is below the number of episodes; then it must hold at every budget and "
-        "in every run, with all episodes of unfinished chains counted too. It is broken if the mean over "
-        "runs, finished chains alone, is above it with its whole interval.",
-        needs=WITH_PAPER,
-        notes=(
-            "The sums are over finished chains, and lower bounds: the parts of unfinished ones are not "
-            "stored.",
-            "If the bound exceeds the number of episodes, nothing could break it." if vacuous else "",
-        ),
-    )
+    note = "If the bound exceeds the number of episodes, nothing could break it." if vacuous else ""
+    return answer.claim(TEXTS["d5"], notes=(note,))

@@ -1,17 +1,16 @@
-"""Facts of the problem that claims need, and remarks on budgets that made no difference."""
+"""The texts of the claims, facts of the problem, and remarks on budgets that made no difference."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chary.report.claims import PAPER, listed
+from chary.report.claims import PAPER, listed, texts_of
 from chary.report.measured import Measured, Place
 
-__all__ = ["WITH_PAPER", "WITH_UCBVI", "Facts", "same_for_paper", "same_results"]
+__all__ = ["TEXTS", "Facts", "same_for_paper", "same_results"]
 
-WITH_PAPER = "an algorithm with role paper"
-WITH_UCBVI = "an algorithm with role paper and one with role unconstrained"
+TEXTS = texts_of("chary.report.tabular")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from chary.report.claims import (
     say_number,
 )
 from chary.report.measured import Measured, Place
-from chary.report.tabular.claims.facts import WITH_PAPER, WITH_UCBVI, same_for_paper, same_results
+from chary.report.tabular.claims.facts import TEXTS, same_for_paper, same_results
 from chary.statistics import Estimate
 
 __all__ = ["chains_off", "early_regret", "long_run_regret", "rate_claims"]
@@ -80,18 +80,13 @@ def _similar_rate(measured: Measured) -> Claim:
         exponents = [f"{measured.exponent(place).value:.2g}" for (place,) in measured.together(label)]
         variants.append(f"{label} {', '.join(exponents)}")
     return answer.claim(
-        "a1",
-        "section 5, appendix B",
-        "The regret converges at a rate similar to UCBVI's.",
-        "At every budget, the exponent of N in the paper's variant's cumulative regret, fitted over the "
-        f"second half of the run, is at most UCBVI's + {SIMILAR_EXPONENT:g}, with the whole interval of "
-        f"their difference at equal seeds. Comparable only where UCBVI's own is below {LINEAR:g}, with its "
-        "interval: otherwise nothing converges yet.",
-        needs=WITH_UCBVI,
+        TEXTS["a1"],
         notes=(
             f"Our variants, by budget: {'; '.join(variants)}." if variants else "",
             same_for_paper(measured),
         ),
+        similar_exponent=SIMILAR_EXPONENT,
+        linear=LINEAR,
     )
 
 
@@ -123,16 +118,7 @@ def _approaches(measured: Measured) -> Claim:
             why=SAME if same else contains(0),
             change=change,
         )
-    return answer.claim(
-        "a2",
-        "section 5",
-        "The regret moves closer to UCBVI's as the budget increases.",
-        "The distance of the paper's variant's regret from UCBVI's, as a share of the latter, is smaller at "
-        "the largest budget than at the smallest, with the whole paired interval. Not comparable if the "
-        "results at both are the same in most seeds.",
-        needs="two budgets at least",
-        notes=(same_results(measured, measured.first(PAPER)),),
-    )
+    return answer.claim(TEXTS["a2"], notes=(same_results(measured, measured.first(PAPER)),))
 
 
 def early_regret(measured: Measured) -> Claim:
@@ -172,14 +158,7 @@ def early_regret(measured: Measured) -> Claim:
             second_half=halves[1],
         )
     return answer.claim(
-        "c1",
-        "appendix B",
-        "Regret starts out linearly, then flattens.",
-        f"At every budget, the paper's variant's regret grows faster than N^{LINEAR_EARLY:g} over the first "
-        f"fifth of the episodes, and at most {FLATTENED:g} times as fast in the last tenth as in the first, "
-        "both with their whole intervals.",
-        needs=WITH_PAPER,
-        notes=(same_for_paper(measured),),
+        TEXTS["c1"], notes=(same_for_paper(measured),), linear_early=LINEAR_EARLY, flattened=FLATTENED
     )
 
 
@@ -195,15 +174,7 @@ def _root_regret(measured: Measured) -> Claim:
             budget=paper.budget,
             exponent=exponent,
         )
-    return answer.claim(
-        "d6",
-        "Theorem 4.3",
-        "The regret grows at most like √N, up to logarithms.",
-        "At every budget, the exponent of N fitted to the paper's variant's regret over the second half is "
-        f"at most {ROOT_EXPONENT:g}, with its whole interval: 1/2, and a margin for logarithms.",
-        needs=WITH_PAPER,
-        notes=(same_for_paper(measured),),
-    )
+    return answer.claim(TEXTS["d6"], notes=(same_for_paper(measured),), root_exponent=ROOT_EXPONENT)
 
 
 def _ratio(measured: Measured) -> Claim:
@@ -232,15 +203,7 @@ def _ratio(measured: Measured) -> Claim:
             end=end,
             factor=factor,
         )
-    return answer.claim(
-        "d7",
-        "section 6",
-        "The price of being conservative is a factor on UCBVI's regret that does not depend on N.",
-        f"At every budget, the ratio of the mean regrets at N is at most {GROWS:g} times that at N/2, with "
-        "the whole interval of that factor at equal seeds.",
-        needs=WITH_UCBVI,
-        notes=(same_for_paper(measured),),
-    )
+    return answer.claim(TEXTS["d7"], notes=(same_for_paper(measured),), grows=GROWS)
 
 
 def _inverse_eta(measured: Measured) -> Claim:
@@ -277,14 +240,10 @@ def _inverse_eta(measured: Measured) -> Claim:
             slope=slope,
         )
     return answer.claim(
-        "d8",
-        "Theorem 4.3",
-        "The regret beyond UCBVI's scales like 1/η.",
-        f"The slope of the paper's variant's excess regret against η, both logarithmic, is between "
-        f"{INVERSE_SLOPES[0]:g} and {INVERSE_SLOPES[1]:g} with its whole interval at equal seeds. Not "
-        "comparable if there is no excess, or if results at different budgets are the same in most seeds.",
-        needs="two budgets at least",
+        TEXTS["d8"],
         notes=(same_results(measured, measured.first(PAPER)),),
+        low=INVERSE_SLOPES[0],
+        high=INVERSE_SLOPES[1],
     )
 
 
@@ -296,14 +255,7 @@ def chains_off(measured: Measured) -> Claim:
             labels = (measured.first(*roles, study=study, variant=variant) for roles in ((NAIVE,), OURS))
             for naive, ours in measured.together(*labels, study=study, variant=variant):
                 _judge_chains_off(answer, measured, naive, ours)
-    return answer.claim(
-        "e1",
-        "section 3",
-        "Exploring only from the start of each episode (chains off) is biased and has linear regret.",
-        f"Without chains the exponent over the second half is above {LINEAR:g}, with them smaller by more "
-        f"than {LESS:g}, and the paired difference in regret is above zero, each with its whole interval.",
-        needs="a study in which chains are off",
-    )
+    return answer.claim(TEXTS["e1"], linear=LINEAR, less=LESS)
 
 
 def _judge_chains_off(answer: Answer, measured: Measured, naive: Place, ours: Place) -> None:
