@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests import test_architecture as architecture
 
 import chary
 
@@ -150,10 +151,20 @@ def test_places_named_by_the_architecture_page_exist() -> None:
     )
 
 
-def test_the_architecture_page_lists_every_package() -> None:
-    page = ARCHITECTURE
-    packages = {file.parent.name for file in (ROOT / "src" / "chary").glob("*/__init__.py")}
-    assert not sorted(name for name in packages if f"{name}/" not in page)
+def test_the_list_of_parts_is_in_the_order_of_imports() -> None:
+    listed = ARCHITECTURE.partition("## The folders")[2].partition("## Flow")[0]
+    parts = {architecture.part(module) for module in architecture.modules()} - {"", "__main__"}
+    places = {part: re.search(rf"(?<![\w/]){part}(/|\.py)", listed) for part in parts}
+    assert not sorted(part for part, place in places.items() if place is None)
+    order = {part: place.start() for part, place in places.items() if place is not None}
+    assert not sorted(
+        (module, other)
+        for module in architecture.modules()
+        if architecture.part(module) in parts
+        for other in architecture.own_imports(module)
+        if architecture.part(other) in parts
+        and order[architecture.part(other)] > order[architecture.part(module)]
+    )
 
 
 def test_workflows_and_ci_call_targets_of_the_makefile() -> None:
