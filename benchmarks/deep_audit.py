@@ -1,16 +1,16 @@
-"""Cost of the exact audit of the deep learner by path, in microseconds of one core per baseline step.
+"""Cost of the exact audit of the deep learner by lanes, in microseconds of one core per baseline step.
 
 python benchmarks/deep_audit.py [--repeats 7] [--to FILE]
 
 Patient 5, networks of 2 x 64, after several numbers of episodes played at random and learnt from. An episode
-of random actions is then audited by two paths: `jax`, lanes of the compiled simulator, for several numbers of
-lanes, and `numpy`, the simulator for NumPy. `all` treats every step as a deviation, like an agent that
-explores almost always; `few` treats one step in twenty so. Paths take turns within each repeat. Times are
-processor time; compilation is timed separately. The process is bound to one core before JAX is loaded.
+of random actions is then audited by the compiled simulator, for several numbers of lanes. `all` treats every
+step as a deviation, like an agent that explores almost always; `few` treats one step in twenty so. Numbers of
+lanes take turns within each repeat. Times are processor time; compilation is timed separately. The process is
+bound to one core before JAX is loaded.
 
-Also recorded: the difference between both paths, and the number of visited states at which the baseline's
-action depends on how the network was computed: one state at a time as in the training loop, all at once, or
-by NumPy.
+Also recorded: the largest difference between numbers of lanes, and the number of visited states at which the
+baseline's action depends on how the network was computed: one state at a time as in the training loop, all at
+once, or by NumPy.
 
 Writes benchmarks/results/deep-audit.json, or FILE.
 """
@@ -36,22 +36,14 @@ import numpy as np  # noqa: E402
 
 from chary.deep import DeepOptions, begin, proceed  # noqa: E402
 from chary.deep.networks import LOWER, Networks, forward, one, with_time  # noqa: E402
-from chary.deep.simulation.audit import audit_episode, value_of_baseline  # noqa: E402
+from chary.deep.simulation.audit import audit_episode  # noqa: E402
 from chary.deep.simulation.hiv import hiv  # noqa: E402
-from chary.envs.hiv import patient, step_many  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PATIENT = 5
 STAGES = (1, 20, 60, 150)
 LANES = (8, 16, 24, 32, 64, 200)
 FEW = 20
-
-
-def patients(states: Any, actions: Any) -> Any:
-    """Return the step of `hiv(PATIENT)` for many states, by NumPy."""
-    who = patient(PATIENT)
-    after, rewards = step_many(states, actions, patient=PATIENT)
-    return after, (rewards - who.reward_mean) / who.reward_std, np.zeros(len(rewards), bool)
 
 
 def ready(value: Any) -> Any:
@@ -102,8 +94,6 @@ def measure(repeats: int) -> dict[str, Any]:
         for lanes in LANES
     }
     compile_seconds: dict[str, float] = {}
-    audits["numpy"] = partial(audit_episode, environment, options, step_many=patients)
-    value = jax.jit(partial(value_of_baseline, environment, options))
     stages, turned, played = [], {"states": 0, "all_at_once": 0, "by_numpy": 0}, 0
     for stage in STAGES:
         while played < stage:
@@ -126,7 +116,7 @@ def measure(repeats: int) -> dict[str, Any]:
             for _ in range(repeats):
                 for name, audit in audits.items():
                     seconds[name].append(processor_seconds(partial(audit, state.plan, case)))
-            exact = float(results["numpy"].deficit)
+            exact = float(next(iter(results.values())).deficit)
             found[kind] = {
                 "baseline_steps": baseline_steps,
                 "deficit": exact,
@@ -138,10 +128,6 @@ def measure(repeats: int) -> dict[str, Any]:
                     for name, times in seconds.items()
                 },
             }
-        key = jax.random.key(0)
-        ready(value(state.plan, key))
-        times = [processor_seconds(partial(value, state.plan, key)) for _ in range(repeats)]
-        found["milliseconds_of_value_of_baseline"] = spread([1e3 * each for each in times])
         stages.append(found)
     return {"first_call_seconds": compile_seconds, "stages": stages, "flips": turned}
 
@@ -169,7 +155,6 @@ def main() -> None:
             times = stage[kind]["microseconds_a_baseline_step"]
             told = ", ".join(f"{name} {each['median']:.2f}" for name, each in times.items())
             print(f"after {stage['episodes']:3} episodes, {kind}: microseconds a baseline step: {told}")
-        print(f"  value of the baseline: {stage['milliseconds_of_value_of_baseline']['median']:.1f} ms")
     print("flips:", measured["flips"])
     arguments.to.parent.mkdir(parents=True, exist_ok=True)
     arguments.to.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

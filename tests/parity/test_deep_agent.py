@@ -76,6 +76,8 @@ def test_the_step_api_does_what_the_compiled_loop_does(name: str) -> None:
     assert_close(trees.arrays_of(agent._turns.state), state)
     # A learner that always plays the same proves little.
     assert len(set(steps.action.ravel().tolist())) > 1
+    if name == "cql":
+        assert log.explored.sum() == log.deviated.sum() == log.charges.sum() == 0
     if name == "chary":
         assert 0 < log.deficit.max() <= options.eta
         assert 0 < log.explored.sum() < EPISODES * HORIZON

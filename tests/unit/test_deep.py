@@ -44,6 +44,9 @@ SMALL = {
 }
 
 
+MOVES = np.array([[0.2, 0.0], [-0.2, 0.0], [0.0, 0.2], [0.0, -0.2]])
+
+
 @pytest.fixture(autouse=True)
 def _float64() -> Iterator[None]:
     with jax.enable_x64(True):
@@ -51,17 +54,16 @@ def _float64() -> Iterator[None]:
 
 
 def point(*, ends: bool = False) -> Any:
-    """A point in a square that moves by 0.2 in one of four directions and is paid for being at the centre.
+    """Return a point in a square that moves by 0.2 in four directions and is paid for being at the centre.
 
     With `ends`, leaving through the right edge ends the episode.
     """
-    moves = np.array([[0.2, 0.0], [-0.2, 0.0], [0.0, 0.2], [0.0, -0.2]])
 
     def reset(key: Any) -> Any:
         return jax.random.uniform(key, (2,), jnp.float64, -1.0, 1.0)
 
     def step(state: Any, action: Any) -> Any:
-        after = state + jnp.asarray(moves)[action]
+        after = state + jnp.asarray(MOVES)[action]
         out = (after[0] > 1.0) & ends
         inside = jnp.clip(after, -1.0, 1.0)
         return inside, -jnp.sum(jnp.square(inside)), out
@@ -90,6 +92,27 @@ def as_bytes(tree: Any) -> bytes:
 
 
 # --- parts ---
+
+
+def featurise_by_numpy(directions: Any, phases: Any, observations: Any) -> Any:
+    """Return the features of `bonus.featurise`, by NumPy."""
+    waves = np.cos(observations @ directions + phases)
+    return np.asarray(np.sqrt(2.0 / len(phases)) * waves, np.float32)
+
+
+def learn_by_numpy(inverse: Any, phi: Any, action: int) -> Any:
+    """Return the inverses of `bonus.learn`, by inverting the matrix in float64."""
+    after = inverse.copy()
+    own = slice(action * len(phi), (action + 1) * len(phi))
+    after[:, own] = np.linalg.inv(np.linalg.inv(inverse[:, own].astype(np.float64)) + np.outer(phi, phi))
+    return after
+
+
+def bonuses_by_numpy(inverse: Any, phi: Any, actions: Any) -> Any:
+    """Return the bonuses of `bonus.bonuses`, row by row."""
+    matrices = np.split(inverse, inverse.shape[1] // phi.shape[1], axis=1)
+    rows = [np.sqrt(max(row @ matrices[a] @ row, 0.0)) for row, a in zip(phi, actions, strict=True)]
+    return np.array(rows, np.float32)
 
 
 def test_double_q_targets_by_hand() -> None:
@@ -155,24 +178,22 @@ def test_the_bonus_and_its_features_are_those_of_the_numpy_twin() -> None:
     inverse = bonus.first_inverse(4, 64, 0.5)
     twin = np.array(inverse)
     rng = np.random.default_rng(1)
-    learn = jax.jit(bonus.learn)
+    learn, featurise, bonuses = jax.jit(bonus.learn), jax.jit(bonus.featurise), jax.jit(bonus.bonuses)
     for _ in range(60):
         seen, action = rng.normal(size=3).astype(np.float32), int(rng.integers(3))
-        phi = bonus.featurise(features, jnp.asarray(seen))
-        phi_twin = bonus.featurise_by_numpy(*map(np.asarray, features), seen)
+        phi = featurise(features, jnp.asarray(seen))
+        phi_twin = featurise_by_numpy(np.asarray(features.directions), np.asarray(features.phases), seen)
         np.testing.assert_allclose(phi, phi_twin, atol=1e-5)
         inverse, after = learn(inverse, phi, action)
-        twin = bonus.learn_by_numpy(twin, phi_twin, action)
+        twin = learn_by_numpy(twin, phi_twin, action)
         # The bonus that comes with it is the one asked for afterwards.
-        np.testing.assert_allclose(
-            after, bonus.bonuses(inverse, phi[None], jnp.array([action]))[0], atol=1e-4
-        )
+        np.testing.assert_allclose(after, bonuses(inverse, phi[None], jnp.array([action]))[0], atol=1e-4)
     np.testing.assert_allclose(inverse, twin, atol=2e-4)
     asked = rng.normal(size=(32, 3)).astype(np.float32)
     actions = rng.integers(0, 4, 32).astype(np.int32)
     phi = bonus.featurise(features, asked)
     ours = bonus.bonuses(inverse, phi, actions)
-    np.testing.assert_allclose(ours, bonus.bonuses_by_numpy(twin, np.asarray(phi), actions), atol=1e-4)
+    np.testing.assert_allclose(ours, bonuses_by_numpy(twin, np.asarray(phi), actions), atol=1e-4)
     # Nothing was ever seen of action 3: its bonus is that of no data.
     unseen = np.linalg.norm(phi, axis=1) / math.sqrt(0.5)
     np.testing.assert_allclose(np.asarray(ours)[actions == 3], unseen[actions == 3], rtol=1e-5)
@@ -228,7 +249,7 @@ def test_charges_are_free_for_the_baseline_and_for_nobody_else() -> None:
 @pytest.mark.parametrize("lower", ["lcb", "cql"])
 def test_an_update_moves_every_network_towards_its_goal(lower: str) -> None:
     given = options(lower=lower, cql_weight=0.0, learning_rate=1e-3)
-    state = learner.first_state(given, 2, 4, jax.random.key(0))
+    state = jax.jit(partial(learner.first_state, given, 2, 4))(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), 3)
     batch = replay.Batch(
         jax.random.normal(keys[0], (16, 3), jnp.float32),
@@ -239,8 +260,8 @@ def test_an_update_moves_every_network_towards_its_goal(lower: str) -> None:
         jnp.full(16, 7.0, jnp.float32),
         jnp.arange(16, dtype=jnp.int32),
     )
-    state, batch = learner.looked_up(given, state, batch)
-    towards = learner.goals(given, state, batch)
+    state, batch = jax.jit(partial(learner.looked_up, given))(state, batch)
+    towards = jax.jit(partial(learner.goals, given))(state, batch)
     b = bonus.bonuses(state.inverse, bonus.featurise(state.features, batch.inputs[:, :-1]), batch.actions)
     # Of the last four, the bonus is as old as it was.
     assert given.fresh == 12
@@ -264,9 +285,10 @@ def test_targets_follow_by_average_or_by_copies() -> None:
     batch = replay.Batch(x, x, none, ones, ones, ones, none)
     for changes in ({"target": "polyak", "tau": 0.25}, {"target": "period", "period": 2}):
         given = options(**changes)
-        state = learner.first_state(given, 2, 4, jax.random.key(0))
-        once, _ = learner.update(given, state, batch)
-        twice, _ = learner.update(given, once, batch)
+        state = jax.jit(partial(learner.first_state, given, 2, 4))(jax.random.key(0))
+        update = jax.jit(partial(learner.update, given))
+        once, _ = update(state, batch)
+        twice, _ = update(once, batch)
         if given.target == "polyak":
             mixed = 0.25 * once.networks.w3 + 0.75 * state.targets.w3
             np.testing.assert_allclose(once.targets.w3, mixed, rtol=1e-5, atol=1e-7)
@@ -278,12 +300,22 @@ def test_targets_follow_by_average_or_by_copies() -> None:
 # --- laws of training ---
 
 
+def by_chance() -> float:
+    """Return the mean reward of an episode of random moves, by NumPy."""
+    rng, total = np.random.default_rng(0), 0.0
+    for _ in range(500):
+        place = rng.uniform(-1.0, 1.0, 2)
+        for _ in range(HORIZON):
+            place = np.clip(place + MOVES[rng.integers(4)], -1.0, 1.0)
+            total -= float(np.sum(place**2))
+    return total / 500
+
+
 def test_dqn_improves_over_random() -> None:
     learning = options(agent="dqn", episodes=150, pretraining=50, anneal=0.4, epsilon_end=0.0)
     _, log = run(learning)
-    _, chance = run(options(agent="random"))
     late = float(np.mean(log.rewards[-40:]))
-    assert late > 0.5 * float(np.mean(chance.rewards))
+    assert late > 0.5 * by_chance()
     assert late > float(np.mean(log.rewards[:20]))
     np.testing.assert_array_equal(log.deficit, 0.0)
 
@@ -317,7 +349,8 @@ def test_a_larger_budget_buys_deviations_and_none_buys_none() -> None:
 
 
 def test_the_papers_rule_exceeds_half_the_budget_by_one_charge_at_most() -> None:
-    _, log = run(options(rule="paper", eta=0.4, after_refusal="close"))
+    # What is compiled does not depend on the rule.
+    _, log = run(options(eta=0.2), rule=Rule.named("paper", eta=0.4, step_bound=None, after_refusal="close"))
     assert np.all(np.asarray(log.deficit) <= 0.2 + np.asarray(log.largest_charge) + 1e-12)
     assert np.any(np.asarray(log.deficit) > 0.2)
 
@@ -344,18 +377,25 @@ def test_seeds_and_budgets_side_by_side_are_runs_alone() -> None:
         np.testing.assert_allclose(state.networks.w2, both[0].networks.w2[i], atol=1e-3)
 
 
+@cache
+def recorded(episodes: int) -> Any:
+    return jax.jit(lambda s: deep.proceed(point(), options(eta=0.2), s, episodes, record=True))
+
+
+@cache
+def begun() -> Any:
+    return jax.jit(partial(deep.begin, point(), options(eta=0.2, pretraining=50)))(jax.random.key(5))
+
+
 def test_a_run_in_parts_is_the_run_to_the_last_byte() -> None:
-    given = options(eta=0.2, pretraining=50)
-    begun = jax.jit(partial(deep.begin, point(), given))(jax.random.key(5))
-    two = jax.jit(lambda s: deep.proceed(point(), given, s, 2)[0])
-    four = jax.jit(lambda s: deep.proceed(point(), given, s, 4)[0])
-    assert as_bytes(two(two(begun))) == as_bytes(four(begun))
+    first, _, _ = recorded(1)(begun())
+    second, _, _ = recorded(1)(first)
+    together, _, _ = recorded(2)(begun())
+    assert as_bytes(second) == as_bytes(together)
 
 
-def test_steps_are_kept_on_request_and_the_plan_says_them_again() -> None:
-    given = options(eta=0.2)
-    start = deep.begin(point(), given, jax.random.key(5))
-    state, log, steps = jax.jit(lambda s: deep.proceed(point(), given, s, 1, record=True))(start)
+def test_steps_are_kept_on_request_and_the_plan_gives_them_again() -> None:
+    state, log, steps = recorded(1)(begun())
     assert steps.action.shape == (1, HORIZON)
     assert steps.observation.shape == (1, HORIZON, 2)
     np.testing.assert_allclose(np.sum(steps.reward), log.rewards[0])
@@ -388,12 +428,7 @@ def test_nothing_is_learnt_from_steps_after_an_early_end() -> None:
         np.testing.assert_array_equal(kept[:-1, 8][~follows], 1.0)
 
 
-def test_constant_and_cql_play_what_their_names_say() -> None:
-    _, log = run(options(agent="constant", action=2, episodes=3))
-    np.testing.assert_array_equal(log.explored, 0)
-    _, log = run(options(agent="cql", episodes=3))
-    np.testing.assert_array_equal(log.deviated, 0)
-    np.testing.assert_array_equal(log.charges, 0.0)
+def test_the_agent_cql_learns_its_lower_bound_by_cql() -> None:
     assert options(agent="cql").lower_bound == "cql"
 
 

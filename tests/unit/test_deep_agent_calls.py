@@ -284,6 +284,12 @@ def test_agents_without_a_budget_book_nothing() -> None:
     assert {decision.chain for decision in decisions} == {-1}
 
 
+def test_the_constant_agent_plays_its_action() -> None:
+    agent = new_agent("constant", action=2)
+    agent.begin(0, START)
+    assert agent.act(0, 0, START)[:3] == (2, False, 0.0)
+
+
 def test_the_budget_is_no_part_of_what_is_compiled_and_yet_counts() -> None:
     poor, rich = new_agent(eta=0.0), new_agent(eta=50.0)
     assert poor._calls is rich._calls

@@ -1,8 +1,8 @@
-"""The elliptical bonus: how little is known of an action near an observation.
+"""The elliptical bonus: large where an action was seldom played near an observation.
 
 b(s, a) = sqrt(phi(s)' M_a^-1 phi(s)), where M_a = ridge * I + the sum of phi phi' over all steps with action
-`a`, and phi are fixed random Fourier features (Rahimi and Recht 2007) of the observation. Time is no part of
-it: what a step leads to does not depend on the time of day. NumPy's twins are at the end.
+`a`, and phi are fixed random Fourier features (Rahimi and Recht 2007) of the observation. Time is not part of
+it: what a step leads to does not depend on its time. The tests have NumPy twins.
 """
 
 from __future__ import annotations
@@ -13,21 +13,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = [
-    "Features",
-    "bonuses",
-    "bonuses_by_numpy",
-    "featurise",
-    "featurise_by_numpy",
-    "first_features",
-    "first_inverse",
-    "learn",
-    "learn_by_numpy",
-]
+__all__ = ["Features", "bonuses", "featurise", "first_features", "first_inverse", "learn"]
 
-Floats = NDArray[np.float32]
 # sin x = x (1 - x^2 / 3! + x^4 / 5! - ...).
 SINE = tuple((-1.0) ** i / factorial(2 * i + 1) for i in range(6))
 
@@ -78,7 +66,7 @@ def learn(
     """Return the inverses after a step with `action` at features `phi` (F,), and the step's bonus then.
 
     Sherman and Morrison: M + phi phi' has the inverse M^-1 - u u' / (1 + c), u = M^-1 phi and c = phi' u.
-    `count` is 1, or 0 for a step that is not to be counted.
+    `count` is 1, or 0 for a step that does not count.
     """
     number = phi.shape[0]
     # Slices, not `.at`: a scatter is slower here.
@@ -101,24 +89,3 @@ def bonuses(inverse: jax.Array, phi: jax.Array, actions: jax.Array) -> jax.Array
     squares = jnp.sum(jnp.where(chosen, products * phi[:, None], 0.0), axis=(1, 2))
     # Rounding may take a square below 0.
     return jnp.sqrt(jnp.maximum(squares, 0.0))
-
-
-def featurise_by_numpy(directions: Floats, phases: Floats, observations: Floats) -> Floats:
-    """Return what `featurise` does, by NumPy."""
-    waves = np.cos(observations @ directions + phases)
-    return np.asarray(np.sqrt(2.0 / len(phases)) * waves, np.float32)
-
-
-def learn_by_numpy(inverse: Floats, phi: Floats, action: int) -> Floats:
-    """Return the inverses that `learn` does, by inverting the matrix anew in float64."""
-    after = inverse.copy()
-    own = slice(action * len(phi), (action + 1) * len(phi))
-    after[:, own] = np.linalg.inv(np.linalg.inv(inverse[:, own].astype(np.float64)) + np.outer(phi, phi))
-    return after
-
-
-def bonuses_by_numpy(inverse: Floats, phi: Floats, actions: NDArray[np.int32]) -> Floats:
-    """Return what `bonuses` does, row by row."""
-    matrices = np.split(inverse, inverse.shape[1] // phi.shape[1], axis=1)
-    rows = [np.sqrt(max(row @ matrices[a] @ row, 0.0)) for row, a in zip(phi, actions, strict=True)]
-    return np.array(rows, np.float32)
