@@ -368,7 +368,7 @@ def test_a_saved_step_api_goes_on_with_its_open_episodes(api: Api, tmp_path: Pat
 @apis()
 def test_a_file_of_another_kind_is_refused(api: Api, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"no step API")
-    with pytest.raises(InvalidData, match="'path' must hold"):
+    with pytest.raises(InvalidData, match="'path' must contain"):
         api.load(tmp_path / "file")
     with pytest.raises(InvalidData, match="'path' must be a file to read"):
         api.load(tmp_path / "none")

@@ -295,7 +295,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     file = tmp_path.parent / "small-mine.toml"
     file.write_text(SMALL)
-    check_refused(chary("sweep", file, "--out", tmp_path, "--no-report"), "which holds other files")
+    check_refused(chary("sweep", file, "--out", tmp_path, "--no-report"), "which contains other files")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -428,8 +428,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("reproduce inventory --quick --save-every -1", "'save_every' must lie in [0, inf], got -1"),
     ("sweep", "'FILE.toml' must be given. Start"),
     ("sweep no.toml", "'FILE' must be a TOML file that can be read, got 'no.toml'"),
-    ("status nowhere", "'DIR' must hold a sweep, got 'nowhere'"),
-    ("report nowhere", "'DIR' must hold a sweep, got 'nowhere'"),
+    ("status nowhere", "'DIR' must contain a sweep, got 'nowhere'"),
+    ("report nowhere", "'DIR' must contain a sweep, got 'nowhere'"),
 ]
 
 

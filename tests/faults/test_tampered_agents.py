@@ -417,7 +417,7 @@ def test_an_existing_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
     path.write_text("kept")
     agent = busy()
     before = pack("agent", *agent._record())
-    with pytest.raises(InvalidSetting, match="'path' must be new"):
+    with pytest.raises(InvalidSetting, match="'path' must not exist yet"):
         agent.save(path)
     assert path.read_text() == "kept"
     agent.save(path, overwrite=True)
@@ -434,7 +434,7 @@ def test_a_folder_that_is_none_leaves_nothing_behind(tmp_path: Path) -> None:
         tmp_path / "file" / "agent.npz",
         Path("/proc/agent.npz"),
     ):
-        with pytest.raises(InvalidSetting, match="'path' must be writable"):
+        with pytest.raises(InvalidSetting, match="'path' must be a file that can be written"):
             agent.save(path)
     assert os.listdir(tmp_path) == ["file"]
     assert pack("agent", *agent._record()) == before
@@ -450,7 +450,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
         for path in (old, tmp_path / "other.npz"):
-            with pytest.raises(CharyError, match="'path' must be writable"):
+            with pytest.raises(CharyError, match="'path' must be a file that can be written"):
                 agent.save(path, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

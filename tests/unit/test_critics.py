@@ -945,7 +945,7 @@ def test_a_changed_file_is_refused_though_its_seal_is_right(
     (tmp_path / "changed.npz").write_bytes(
         pack("critic shield", {**arrays, name: value(arrays[name])}, about)
     )
-    with pytest.raises(InvalidData, match="'path' must hold a critic shield"):
+    with pytest.raises(InvalidData, match="'path' must contain a critic shield"):
         load_shield(tmp_path / "changed.npz")
 
 

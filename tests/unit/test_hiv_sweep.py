@@ -110,7 +110,7 @@ def test_a_variant_changes_the_options_it_names_and_no_others() -> None:
 
 MISTAKES: list[tuple[str, str, str, str]] = [
     ("problem", 'problem = "hiv"', 'problem = "hvi"', r"Did you mean 'hiv'\?"),
-    ("patient", "warmup = 1", "warmup = 1\npatient = 6", r"'patient' must be 'base' or .* 0\.\.5, got 6"),
+    ("patient", "warmup = 1", "warmup = 1\npatient = 6", r"'patient' must be one of .*5, got '6'"),
     ("tabular", "warmup = 1", 'warmup = 1\nbonus = "kl"', r"an experiment's key.* got 'bonus'"),
     ("audits", "audit_every = 1", "audit_every = 0", r"'audit_every' must be a whole number >= 1, got 0"),
     ("none", "audit_every = 1", "audit_every = 4", r"'audit_every' must be at most 'episodes', 3, got 4"),
@@ -157,7 +157,7 @@ def test_only_a_patient_can_be_changed_for_another() -> None:
     changed = tiny_experiment(patient="base").conditions
     assert isinstance(changed, HIVConditions)
     assert changed.patient == "base"
-    with pytest.raises(UnknownName, match="'patient' must be 'base' or"):
+    with pytest.raises(UnknownName, match="'patient' must be one of base"):
         tiny_experiment(patient="7")
     with pytest.raises(InvalidSetting, match="'patient' must be left out with problem 'riverswim', got '3'"):
         small_experiment(patient="3")
@@ -168,7 +168,7 @@ def test_only_a_patient_can_be_changed_for_another() -> None:
     [
         (["reproduce", "inventory", "--device", "gpu"], "'device' must be 'cpu' with problem 'inventory'"),
         (["reproduce", "inventory", "--patient", "3"], "'patient' must be left out"),
-        (["reproduce", "hiv", "--patient", "9"], "'patient' must be 'base' or a whole number in 0..5"),
+        (["reproduce", "hiv", "--patient", "9"], "'patient' must be one of base, 0, 1, 2, 3, 4, 5, got '9'"),
         (["reproduce", "hiv", "--device", "tpu"], "'device' must be one of cpu, gpu"),
         (["reproduce", "hiv", "--etas", "a"], "'etas' must be numbers"),
         (["reproduce", "hiv", "--episodes", "5"], "'audit_every' must be at most 'episodes', 5, got 10"),
@@ -331,7 +331,8 @@ def test_lanes_agree_with_single_runs_but_for_rounding_and_go_on_where_they_were
     assert set(side.arrays) == set(alone)
     for name, array in alone.items():
         found = np.asarray(side.arrays[name], dtype=float)
-        np.testing.assert_allclose(found, array, rtol=1e-7, atol=1e-7, err_msg=name)
+        close = 2e-6 if array.dtype == np.float32 else 1e-7
+        np.testing.assert_allclose(found, array, rtol=close, atol=close, err_msg=name)
     # The first checkpoint is written before the second episode is told of.
     with pytest.raises(Interrupted):
         in_lanes(specs, tmp_path / "left", Stopping())

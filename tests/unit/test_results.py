@@ -135,7 +135,7 @@ def test_damaged_runs_are_named(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidSetting, match="must hold a sweep"):
+    with pytest.raises(InvalidSetting, match="must contain a sweep"):
         load_results(tmp_path)
     with pytest.raises(UnknownName, match="Did you mean 'curves'"):
         load_results(tmp_path, table="curve")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chary.errors import InvalidSetting
-from chary.storage.files import DRAFT, as_json, write_file
+from chary.storage.files import DRAFT, as_json, write_file, writing
 
 if TYPE_CHECKING:
     from chary.report.page import Parts
@@ -139,7 +139,7 @@ def _rebuild(target: Path, files: dict[str, bytes], earlier: tuple[str, ...]) ->
     The mark is written first and lists all old and new files: if writing is interrupted, every file of ours
     is listed, and nothing else is ever removed.
     """
-    try:
+    with writing(target):
         for name in ("figures", "tables"):
             (target / name).mkdir(parents=True, exist_ok=True)
         write_file(target / MARK, _mark((*earlier, *files)))
@@ -150,8 +150,3 @@ def _rebuild(target: Path, files: dict[str, bytes], earlier: tuple[str, ...]) ->
         for name in set(earlier) - set(files) - {MARK}:
             (target / name).unlink(missing_ok=True)
         write_file(target / MARK, _mark(files))
-    except OSError as problem:
-        raise InvalidSetting(
-            f"'out' must be a folder that can be written to, got {str(target)!r}: "
-            f"{problem.strerror or problem}."
-        ) from problem

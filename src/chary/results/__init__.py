@@ -18,7 +18,7 @@ import numpy as np
 
 from chary.errors import InvalidData, InvalidSetting, check_choice
 from chary.results.columns import POINTS, Columns, Schema
-from chary.storage.files import as_path, write_file
+from chary.storage.files import as_path, write_file, writing
 from chary.sweeps.family import AnyAlgorithm
 from chary.sweeps.folder import StoredRun, SweepFolder
 from chary.sweeps.spec import MAIN, Experiment, Planned
@@ -112,18 +112,13 @@ def write_tables(where: str | Path, tables: Tables | None = None) -> list[Path]:
     both = load_tables(where) if tables is None else tables
     folder = Path(where) / "tables"
     written = []
-    try:
+    with writing(Path(where), "DIR"):
         folder.mkdir(exist_ok=True)
         for name, frame in zip(TABLES, both, strict=True):
             content = io.BytesIO()
             frame.write_parquet(content)
             written.append(folder / f"{name}.parquet")
             write_file(written[-1], content.getvalue())
-    except OSError as problem:
-        raise InvalidSetting(
-            f"'DIR' must be a folder that can be written to, got {str(where)!r}: "
-            f"{problem.strerror or problem}."
-        ) from problem
     return written
 
 

@@ -1,4 +1,4 @@
-"""Bytes on the disk: whole files or none, arrays without pickle, and JSON that every reader takes."""
+"""Files on disk: written whole or not at all, arrays without pickle, and standard JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidData, InvalidSetting, Unwritable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,18 +25,21 @@ __all__ = [
     "DRAFT",
     "as_json",
     "as_path",
+    "json_line",
     "npz_arrays",
     "npz_bytes",
     "read_file",
+    "read_json",
     "write_draft",
     "write_file",
     "write_new",
+    "writing",
 ]
 
-# What NumPy and zipfile raise on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
+# Exceptions of NumPy and zipfile on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
 UNREADABLE = (
     ValueError,
-    KeyError,
+    LookupError,
     TypeError,
     OSError,
     EOFError,
@@ -50,7 +54,7 @@ UNREADABLE = (
     zlib.error,
 )
 
-# How the names of files begin that are not finished.
+# The prefix of files that are not finished.
 DRAFT = ".draft-"
 
 
@@ -64,6 +68,20 @@ def as_json(values: Mapping[str, Any]) -> str:
     return json.dumps(_plain(values), allow_nan=False)
 
 
+def json_line(values: Mapping[str, Any]) -> bytes:
+    """Return the contents of a file with one line of standard JSON, see `as_json`."""
+    return (as_json(values) + "\n").encode()
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, None where there is no such file or object."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
@@ -75,7 +93,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_path(name: str, path: object) -> Path:
-    """Return `path` as a Path, once it can be one.
+    """Return `path` as a Path.
 
     Raises:
         InvalidSetting: if it is neither a text nor a Path, or empty.
@@ -99,8 +117,8 @@ def read_file(path: Path) -> bytes:
         ) from problem
 
 
-def write_new(path: Path, content: bytes, *, overwrite: bool) -> None:
-    """Write a file that a user named, all of it or nothing.
+def write_new(path: Path, content: bytes | Callable[[], bytes], *, overwrite: bool) -> None:
+    """Write a file that a user named, all of it or nothing; a function is called once the path is free.
 
     Raises:
         InvalidSetting: if it exists and must not be overwritten, or cannot be written.
@@ -111,9 +129,9 @@ def write_new(path: Path, content: bytes, *, overwrite: bool) -> None:
                 f"'path' must not exist yet, got {str(path)!r}. "
                 "Choose another, or pass overwrite=True (--overwrite)."
             )
-        write_file(path, content)
+        write_file(path, content() if callable(content) else content)
     except (OSError, UnicodeError) as problem:
-        raise InvalidSetting(
+        raise Unwritable(
             f"'path' must be a file that can be written, got {str(path)!r}: {_reason(problem)}."
         ) from problem
 
@@ -136,7 +154,7 @@ def npz_arrays(content: bytes) -> dict[str, NDArray[Any]]:
     """Return the arrays of an npz file; nothing in it can run code.
 
     Raises:
-        InvalidData: if it is none, or was cut off or changed.
+        InvalidData: if the content is not an npz file, or was cut off or changed.
     """
     import numpy as np
 
@@ -144,14 +162,33 @@ def npz_arrays(content: bytes) -> dict[str, NDArray[Any]]:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except UNREADABLE as problem:
-        raise InvalidData(f"an npz file must hold numbers and be whole, got {problem}.") from problem
+        raise InvalidData(f"an npz file must contain numbers and be whole, got {problem}.") from problem
+
+
+@contextmanager
+def writing(folder: Path, name: str = "out") -> Iterator[None]:
+    """Turn an OSError raised inside into an error about the folder that is written to.
+
+    Args:
+        folder: The folder.
+        name: The option or argument that names it.
+
+    Raises:
+        Unwritable: in place of the OSError.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise Unwritable(
+            f"{name!r} must be a folder that can be written to, got {str(folder)!r}: {_reason(problem)}."
+        ) from problem
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name beside it, make sure it is on the disk, and rename it.
+    """Write a file under a temporary name in its folder, make sure it is on the disk, and rename it.
 
     Raises:
-        OSError: if the disk refuses; then there is neither a new file nor a half of one.
+        OSError: if the disk refuses; then no part of the new file exists.
     """
     draft = write_draft(path.parent, content)
     try:
@@ -161,7 +198,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_draft(folder: Path, content: bytes) -> Path:
-    """Write a file of a temporary name that is on the disk when this returns, and return its path.
+    """Write a file under a temporary name, make sure it is on the disk, and return its path.
 
     Raises:
         OSError: if the disk refuses; then there is no file.
@@ -173,7 +210,7 @@ def write_draft(folder: Path, content: bytes) -> Path:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files private; results are as readable as any other file of the user's.
+        # mkstemp makes files private; results get the permissions of the user's other files.
         draft.chmod(0o666 & ~_umask())
     except BaseException:
         if draft is not None:

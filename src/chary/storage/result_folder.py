@@ -1,25 +1,25 @@
-"""Results on disk: all files of a run or none, and never in place of an earlier run's."""
+"""The folder of one result: all its files or none, and never in place of an earlier result."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import final
 
 from chary.errors import InvalidSetting
-from chary.storage.files import write_draft
+from chary.storage.files import write_draft, writing
 
 __all__ = ["ResultFolder"]
 
 
 @final
 class ResultFolder:
-    """A folder that is known to be writable before the work starts, and holds nothing unless it succeeds.
+    """A folder that is checked to be writable before the work starts, and stays empty unless it succeeds.
 
-    Use it as a context: entering creates the folder and tries it, `write` puts files into it, leaving without
-    having written removes what entering created.
+    Use it as a context: entering creates the folder and tests it, `write` writes files, and leaving without
+    having written removes the folders that entering created.
 
     Args:
         path: The folder; missing ones above it are created too.
@@ -27,8 +27,8 @@ class ResultFolder:
         overwrite: Whether files of these names may be replaced.
 
     Raises:
-        InvalidSetting: on entering, if the folder cannot be written to or holds one of the files; on writing,
-            if the disk refuses.
+        InvalidSetting: on entering, if the folder cannot be written to or contains one of the files; on
+            writing, if the disk refuses.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as where, ResultFolder(Path(where, "a"), ["b"]) as folder:
@@ -65,53 +65,40 @@ class ResultFolder:
         """Write files under temporary names, then rename them all, the last one last."""
         drafts: list[Path] = []
         try:
-            for content in contents.values():
-                drafts.append(write_draft(self.path, content))
-            self._refuse_existing(contents)
-            for draft_path, name in zip(drafts, contents, strict=True):
-                draft_path.replace(self.path / name)
-                self._written = True
-        except OSError as problem:
-            raise self._unwritable(problem) from problem
+            with writing(self.path):
+                for content in contents.values():
+                    drafts.append(write_draft(self.path, content))
+                self._refuse_existing(contents)
+                for draft, name in zip(drafts, contents, strict=True):
+                    draft.replace(self.path / name)
+                    self._written = True
         finally:
-            for draft_path in drafts:
-                draft_path.unlink(missing_ok=True)
+            for draft in drafts:
+                draft.unlink(missing_ok=True)
 
     def _prepare(self) -> None:
-        missing: list[Path] = []
-        above = self.path
-        try:
-            while not above.exists():
-                missing.append(above)
-                above = above.parent
+        with writing(self.path):
+            missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
             for folder in reversed(missing):
                 folder.mkdir()
                 self._created.append(folder)
             self._refuse_existing(self._names)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
-        except OSError as problem:
-            raise self._unwritable(problem) from problem
 
-    def _refuse_existing(self, names: Sequence[str] | Mapping[str, bytes]) -> None:
+    def _refuse_existing(self, names: Iterable[str]) -> None:
         there = [name for name in names if (self.path / name).exists()]
         if there and not self._overwrite:
             raise InvalidSetting(
-                f"'out' must not hold results already, got {str(self.path)!r} with {', '.join(there)}. "
+                f"'out' must not contain results, got {str(self.path)!r} with {', '.join(there)}. "
                 "Choose another folder, or pass --overwrite."
             )
-
-    def _unwritable(self, problem: OSError) -> InvalidSetting:
-        return InvalidSetting(
-            f"'out' must be a folder that can be written to, got {str(self.path)!r}: "
-            f"{problem.strerror or problem}."
-        )
 
     def _remove_created(self) -> None:
         for folder in reversed(self._created):
             try:
                 folder.rmdir()
             except OSError:
-                # Somebody else put something there meanwhile: it is theirs.
+                # Another process has written files there meanwhile.
                 return
         self._created = []

@@ -1,4 +1,4 @@
-"""The one format in which unfinished work is kept: arrays with a sealed description, in JSON.
+"""The file format of saved state: arrays with a JSON description that contains their hash.
 
 The container is an npz file or, for networks, which other programs may want to read, a safetensors file;
 readers detect which one it is.
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.errors import CharyError, InvalidData, InvalidSetting, Unwritable, check_choice
-from chary.storage.files import as_path, npz_arrays, npz_bytes, write_file
+from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice
+from chary.storage.files import UNREADABLE, as_path, npz_arrays, npz_bytes, read_file, write_new
 
 __all__ = [
     "CHECKPOINT_SCHEMA",
@@ -37,20 +35,6 @@ CONTAINERS = ("npz", "safetensors")
 
 # The member of the file that describes the others.
 DESCRIPTION = "chary"
-
-# Errors that values of other types, and NumPy on changed headers, raise while a file is read.
-MALFORMED = (
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
 
 Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
@@ -131,13 +115,7 @@ def save_sealed(path: str | Path, content: Callable[[], bytes], *, overwrite: bo
     Raises:
         InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
     """
-    target = as_path("path", path)
-    if target.exists() and not overwrite:
-        raise InvalidSetting(f"'path' must be new, got {target}, which exists. Pass overwrite=True.")
-    try:
-        write_file(target, content())
-    except (OSError, UnicodeError) as problem:
-        raise Unwritable(f"'path' must be writable, got {target}: {problem}.") from problem
+    write_new(as_path("path", path), content, overwrite=overwrite)
 
 
 def load_sealed(
@@ -156,17 +134,14 @@ def load_sealed(
             what `build` needs.
     """
     source = as_path("path", path)
-    try:
-        content = source.read_bytes()
-    except (OSError, UnicodeError) as problem:
-        raise InvalidData(f"'path' must be a file to read, got {source}: {problem}.") from problem
+    content = read_file(source)
     try:
         return build(*unpack(kind, content)), source
     except CharyError as problem:
-        raise InvalidData(f"'path' must hold {what}, got {source}: {problem}") from problem
-    except MALFORMED as problem:
+        raise InvalidData(f"'path' must contain {what}, got {source}: {problem}") from problem
+    except UNREADABLE as problem:
         raise InvalidData(
-            f"'path' must hold {what}, got {source}, which raised {type(problem).__name__}: {problem}."
+            f"'path' must contain {what}, got {source}, which raised {type(problem).__name__}: {problem}."
         ) from problem
 
 

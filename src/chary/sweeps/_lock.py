@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from pathlib import Path
 
 from chary.errors import InvalidSetting
+from chary.storage.files import json_line, read_json
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
@@ -44,7 +44,7 @@ def take_lock(path: Path) -> int:
     try:
         _wait(lock, path)
         os.truncate(lock, 0)
-        os.pwrite(lock, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0)
+        os.pwrite(lock, json_line({"host": socket.gethostname(), "pid": os.getpid()}), 0)
     except BaseException:
         os.close(lock)
         raise
@@ -89,13 +89,14 @@ def _wait(lock: int, path: Path) -> None:
 
 def _holder_is_gone(path: Path) -> bool:
     """Return whether the sweep that took the lock last has died on this machine, so that its workers will."""
+    holder = read_json(path) or {}
+    pid = holder.get("pid")
+    if holder.get("host") != socket.gethostname() or not isinstance(pid, int):
+        return False
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
-        pid = int(holder["pid"]) if holder["host"] == socket.gethostname() else os.getpid()
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except (OSError, ValueError, TypeError, KeyError, OverflowError):
-        # Half written, or a process of another user.
+    except (OSError, OverflowError):
         return False
     return False

@@ -14,7 +14,6 @@ from chary.deep.options import AGENTS, DeepOptions
 from chary.envs.hiv.parameters import EFFICACIES, PATIENTS
 from chary.errors import (
     InvalidSetting,
-    UnknownName,
     check_choice,
     check_integer,
     check_real,
@@ -150,14 +149,8 @@ def one_patient(name: object) -> str | int:
         >>> one_patient("5"), one_patient("base")
         (5, 'base')
     """
-    known: str | int | None = None
-    if isinstance(name, (str, int)) and not isinstance(name, bool):
-        known = next((each for each in PATIENTS if str(each) == str(name)), None)
-    if known is None:
-        raise UnknownName(
-            f"'patient' must be 'base' or a whole number in 0..{len(PATIENTS) - 2}, got {name!r}."
-        )
-    return known
+    known = {str(each): each for each in PATIENTS}
+    return known[check_choice("patient", str(name), known)]
 
 
 def learner_options(spec: RunSpec) -> DeepOptions:

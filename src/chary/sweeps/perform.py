@@ -17,7 +17,7 @@ from typing import Any
 
 import chary
 from chary.errors import InvalidData
-from chary.storage.files import as_json, npz_bytes
+from chary.storage.files import json_line, npz_bytes
 from chary.storage.sealed import pack, unpack
 from chary.sweeps.family import CPU
 from chary.sweeps.folder import SweepFolder
@@ -149,8 +149,8 @@ def result_files(
     return {
         "spec.json": (spec.canonical + "\n").encode(),
         "result.npz": npz_bytes(family.arrays(run)),
-        "result.json": _lines(summary),
-        "provenance.json": _lines(provenance),
+        "result.json": json_line(summary),
+        "provenance.json": json_line(provenance),
     }
 
 
@@ -186,7 +186,3 @@ def _checkout() -> dict[str, Any]:
         return {"commit": None, "changed": None}
     changes = git("status", "--porcelain", "--untracked-files=no", ".")
     return {"commit": git("rev-parse", "HEAD"), "changed": None if changes is None else changes != ""}
-
-
-def _lines(values: dict[str, Any]) -> bytes:
-    return (as_json(values) + "\n").encode()

@@ -70,18 +70,18 @@ class Pending:
     def __init__(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> None:
         self.specs = deque(specs)
         self.failures: list[Failure] = []
-        self._folder, self._watcher = folder, watcher
+        self.folder, self.watcher = folder, watcher
         self._counts: Counter[tuple[str, int]] = Counter()
 
     def begin(self, worker: int, spec: RunSpec, done: int = 0) -> None:
         """Note that a worker begins a run, which is no longer pending, after `done` episodes."""
         self.specs.remove(spec)
-        self._folder.note_running(spec.id, done)
-        self._watcher.progress(worker, spec.id, done, spec.episodes)
+        self.folder.note_running(spec.id, done)
+        self.watcher.progress(worker, spec.id, done, spec.episodes)
 
     def finished(self, worker: int, spec: RunSpec) -> None:
         """Report that the results of a run are in the folder."""
-        self._watcher.finished(worker, spec.id, failed=False)
+        self.watcher.finished(worker, spec.id, failed=False)
 
     def failed(self, worker: int, spec: RunSpec, traceback: str, most: int) -> None:
         """Play a run again, or give it up if this is the `most`-th failure of its kind."""
@@ -89,9 +89,9 @@ class Pending:
         if self._counts[spec.id, most] < most:
             self.specs.appendleft(spec)
             return
-        self._folder.note_failed(spec.id, traceback)
+        self.folder.note_failed(spec.id, traceback)
         self.failures.append(Failure(spec.id, traceback))
-        self._watcher.finished(worker, spec.id, failed=True)
+        self.watcher.finished(worker, spec.id, failed=True)
 
 
 def one_core() -> dict[str, str]:

@@ -109,16 +109,16 @@ class LocalEngine:
         with selectors.DefaultSelector() as selector:
             workers: dict[int, _Worker] = {}
             try:
-                while state.pending.specs or any(worker.spec for worker in workers.values()):
+                while state.specs or any(worker.spec for worker in workers.values()):
                     # The first one compiles, if there is anything to compile, and the others find it done.
                     wanted = self.workers if state.compiled else 1
                     busy = sum(worker.spec is not None for worker in workers.values())
-                    while len(workers) < min(wanted, busy + len(state.pending.specs)):
+                    while len(workers) < min(wanted, busy + len(state.specs)):
                         worker = self._hire(min(set(range(self.workers)) - set(workers)), folder, lock)
                         workers[worker.number] = worker
                         selector.register(worker.output, selectors.EVENT_READ, worker)
                     for worker in workers.values():
-                        if worker.spec is None and state.pending.specs:
+                        if worker.spec is None and state.specs:
                             state.assign(worker, workers.values())
                     for key, _ in selector.select():
                         worker = key.data
@@ -133,7 +133,7 @@ class LocalEngine:
             finally:
                 for worker in workers.values():
                     worker.dismiss()
-        return state.pending.failures
+        return state.failures
 
     def _hire(self, number: int, folder: SweepFolder, lock: int) -> _Worker:
         # -P: files in the user's folder are not taken for modules of Python's.
@@ -155,23 +155,21 @@ def _compiled(spec: RunSpec) -> str:
     return family_of(spec.problem).compiled(spec)
 
 
-class _Sweep:
+class _Sweep(Pending):
     """The runs that are still to be played, and the events of the workers that play them."""
 
     def __init__(self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher) -> None:
-        self.pending = Pending(specs, folder, watcher)
+        super().__init__(specs, folder, watcher)
         self.compiled = not any(family_of(spec.problem).compiles_to_disk for spec in specs)
-        self._folder, self._watcher = folder, watcher
 
     def assign(self, worker: _Worker, workers: Iterable[_Worker]) -> None:
         """Give a worker the next run: one it has compiled for, else one that nobody has, else the first."""
         others = {kind for each in workers if each is not worker for kind in each.warm}
-        specs = self.pending.specs
         spec = next(
-            (spec for spec in specs if _compiled(spec) in worker.warm),
-            next((spec for spec in specs if _compiled(spec) not in others), specs[0]),
+            (spec for spec in self.specs if _compiled(spec) in worker.warm),
+            next((spec for spec in self.specs if _compiled(spec) not in others), self.specs[0]),
         )
-        self.pending.begin(worker.number, spec)
+        self.begin(worker.number, spec)
         worker.order(spec)
 
     def heard(self, worker: _Worker, event: dict[str, object]) -> None:
@@ -185,24 +183,24 @@ class _Sweep:
         self.compiled = True
         kind = event["event"]
         if kind == "progress":
-            self._watcher.progress(worker.number, spec.id, int(str(event["done"])), spec.episodes)
+            self.watcher.progress(worker.number, spec.id, int(str(event["done"])), spec.episodes)
         elif kind == "refused":
             raise Unwritable(str(event["sentence"]))
         else:
             worker.spec = None
             if kind == "failed":
-                self.pending.failed(worker.number, spec, str(event["traceback"]), MOST_TRIES)
+                self.failed(worker.number, spec, str(event["traceback"]), MOST_TRIES)
             else:
-                self.pending.finished(worker.number, spec)
+                self.finished(worker.number, spec)
 
     def lost(self, worker: _Worker) -> None:
         """Give the run of a worker that is gone to another one."""
         if worker.spec is None:
             return
-        if self._folder.state(worker.spec.id).state == "done":
-            self.pending.finished(worker.number, worker.spec)
+        if self.folder.state(worker.spec.id).state == "done":
+            self.finished(worker.number, worker.spec)
             return
         code = worker.process.returncode
         cause = (signal.strsignal(-code) or f"signal {-code}") if code < 0 else f"exit code {code}"
         traceback = f"the worker exited without reporting a result ({cause})."
-        self.pending.failed(worker.number, worker.spec, traceback, MOST_LOSSES)
+        self.failed(worker.number, worker.spec, traceback, MOST_LOSSES)
