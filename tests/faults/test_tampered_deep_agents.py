@@ -224,26 +224,28 @@ def test_a_description_that_no_agent_has_is_refused_though_the_seal_is_right(
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("decisions", {0: 4.0}),
-        ("decisions", {0: 0.5}),
-        ("decisions", {1: 2.0}),
-        ("decisions", {2: -1.0}),
-        ("decisions", {3: np.inf}),
-        ("decisions", {5: 9.0}),
-        ("decisions", {6: -2.0}),
-        ("states", {0: 9.0}),
-        ("states", {0: np.inf}),
-        ("reached", {0: 9.0}),
-        ("outcomes", {0: -1.0}),
-        ("outcomes", {1: np.inf}),
-        ("outcomes", {2: 0.5}),
+        ("decision", {0: 4.0}),
+        ("decision", {0: 0.5}),
+        ("decision", {1: 2.0}),
+        ("decision", {2: -1.0}),
+        ("decision", {3: np.inf}),
+        ("decision", {5: 9.0}),
+        ("decision", {6: -2.0}),
+        ("state", {0: 9.0}),
+        ("state", {0: np.inf}),
+        ("next_state", {0: 9.0}),
+        ("action", {0: -1.0}),
+        ("action", {0: 4.0}),
+        ("reward", {0: np.inf}),
+        ("reward", {0: np.nan}),
+        ("terminated", {0: True}),
     ],
 )
 def test_a_step_that_no_agent_makes_is_refused(name: str, change: dict[int, float], tmp_path: Path) -> None:
     arrays, about = record()
     changed = arrays[f"open.0.{name}"].copy()
     for column, value in change.items():
-        changed[1, column] = value
+        changed[(1, column) if changed.ndim > 1 else 1] = value
     refused(sealed(tmp_path, {**arrays, f"open.0.{name}": changed}, about))
 
 

@@ -347,7 +347,9 @@ class Episodes(Generic[S, P]):
         """
         follows = len(now.steps) <= self._horizon
         for step, after in pairwise(now.steps):
-            follows &= step.outcome is None or self._same(step.outcome.next_state, after.state)
+            outcome = step.outcome
+            follows &= outcome is None or not outcome.terminated
+            follows &= outcome is None or self._same(outcome.next_state, after.state)
         last = now.steps[-1] if now.steps else None
         outcome = None if last is None else last.outcome
         follows &= now.terminated == (outcome is not None and outcome.terminated)

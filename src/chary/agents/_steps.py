@@ -40,40 +40,44 @@ def decisions_from(name: str, arrays: Mapping[str, NDArray[Any]], n: int, n_acti
     return [Decision(int(a), bool(e), c, d, r, int(p), int(m)) for a, e, c, d, r, p, m in rows.tolist()]
 
 
-def observed_steps(steps: Sequence[Played[NDArray[Any]]], shape: tuple[int, ...]) -> Arrays:
+def observed_steps(steps: Sequence[Played[NDArray[Any]]], shape: tuple[int, ...], prefix: str) -> Arrays:
     """Return n steps among observations of `shape` by column; `known` marks the outcomes that are known."""
     n = len(steps)
     outcomes = [step.outcome or Transition(step.state, 0, 0.0, step.state, False) for step in steps]
     return {
-        "decision": decision_rows(steps),
-        "state": np.array([step.state for step in steps]).reshape((n, *shape)),
-        "known": np.array([step.outcome is not None for step in steps], dtype=bool),
-        "action": np.array([each.action for each in outcomes], dtype=np.int64),
-        "reward": np.array([each.reward for each in outcomes], dtype=np.float64),
-        "next_state": np.array([each.next_state for each in outcomes]).reshape((n, *shape)),
-        "terminated": np.array([each.terminated for each in outcomes], dtype=bool),
+        f"{prefix}decision": decision_rows(steps),
+        f"{prefix}state": np.array([step.state for step in steps]).reshape((n, *shape)),
+        f"{prefix}known": np.array([step.outcome is not None for step in steps], dtype=bool),
+        f"{prefix}action": np.array([each.action for each in outcomes], dtype=np.int64),
+        f"{prefix}reward": np.array([each.reward for each in outcomes], dtype=np.float64),
+        f"{prefix}next_state": np.array([each.next_state for each in outcomes]).reshape((n, *shape)),
+        f"{prefix}terminated": np.array([each.terminated for each in outcomes], dtype=bool),
     }
 
 
 def steps_from(
-    arrays: Mapping[str, NDArray[Any]], shape: tuple[int, ...], n_actions: int
+    arrays: Mapping[str, NDArray[Any]], shape: tuple[int, ...], prefix: str, *, n_actions: int, plan: int
 ) -> list[Played[NDArray[Any]]]:
-    """Return the steps that `observed_steps` made arrays of.
+    """Return the steps that `observed_steps` made arrays of, decided by the plan of this number.
 
     Raises:
         InvalidData: if they are not steps among observations of `shape` with `n_actions` actions.
     """
-    n = len(np.atleast_1d(arrays["known"]))
-    decisions = decisions_from("decision", arrays, n, n_actions)
-    known = as_array("known", arrays, (n,), bool).tolist()
-    actions = as_array("action", arrays, (n,), np.int64, below=n_actions).tolist()
-    rewards = as_array("reward", arrays, (n,), np.float64)
-    ended = as_array("terminated", arrays, (n,), bool).tolist()
-    states, reached = (np.array(arrays[name]) for name in ("state", "next_state"))
-    for name, array in (("state", states), ("next_state", reached), ("reward", rewards)):
-        fits = array.dtype.kind in "biuf" and array.shape == ((n,) if name == "reward" else (n, *shape))
-        if not (fits and np.isfinite(array).all()):
-            raise InvalidData(f"{name!r} must hold finite numbers, {n} rows of {shape}, got others.")
+    names = {name: prefix + name for name in ("decision", "known", "action", "reward", "terminated")}
+    n = len(np.atleast_1d(arrays[names["known"]]))
+    decisions = decisions_from(names["decision"], arrays, n, n_actions)
+    known = as_array(names["known"], arrays, (n,), bool).tolist()
+    actions = as_array(names["action"], arrays, (n,), np.int64, below=n_actions).tolist()
+    rewards = as_array(names["reward"], arrays, (n,), np.float64)
+    ended = as_array(names["terminated"], arrays, (n,), bool).tolist()
+    states, reached = (np.array(arrays[prefix + name]) for name in ("state", "next_state"))
+    fits = np.isfinite(rewards).all() and all(decision.plan == plan for decision in decisions)
+    for array in (states, reached):
+        fits = (
+            fits and array.dtype.kind in "biuf" and array.shape == (n, *shape) and not np.isinf(array).any()
+        )
+    if not fits:
+        raise InvalidData(f"{prefix!r} must hold steps of this problem, got others.")
     steps = []
     for i, (decision, is_known) in enumerate(zip(decisions, known, strict=True)):
         outcome = Transition(states[i], actions[i], float(rewards[i]), reached[i], ended[i])

@@ -30,7 +30,7 @@ from chary.errors import (
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
-from chary.storage.sealed import as_array, load_sealed, pack, save_sealed, under
+from chary.storage.sealed import as_array, load_sealed, pack, save_sealed
 
 __all__ = ["CriticShield"]
 
@@ -377,8 +377,7 @@ class CriticShield:
         for i, now in enumerate(self._episodes):
             pinned = now.pinned
             arrays[f"open.{i}.now"] = now.state
-            steps = observed_steps(now.steps, now.state.shape)
-            arrays |= {f"open.{i}.{name}": array for name, array in steps.items()}
+            arrays |= observed_steps(now.steps, now.state.shape, f"open.{i}.")
             kept.append([now.name, pinned.number, list(pinned.ledger), *now.flags])
         about = {
             "n_actions": self.n_actions,
@@ -407,19 +406,18 @@ class CriticShield:
             )
         for i, (name, number, ledger, *flags) in enumerate(about["open"]):
             state = self._observation("state", arrays[f"open.{i}.now"])
-            steps = steps_from(under(f"open.{i}.", arrays), state.shape, self.n_actions)
+            plan = check_integer("plan", number, minimum=0, error=InvalidData)
+            steps = steps_from(arrays, state.shape, f"open.{i}.", n_actions=self.n_actions, plan=plan)
             closed, deficit = ledger
-            whole = check_integer("plan", number, minimum=0, error=InvalidData) <= self._plans
-            whole = whole and isinstance(closed, bool)
+            whole = plan <= self._plans and isinstance(closed, bool)
             # The deficit is the sum of the charges: a ledger that was refilled is refused.
             spent = 0.0
             for step in steps:
-                whole = whole and step.decision.plan == number and step.decision.chain == -1
                 spent += step.decision.charge
-                whole = whole and step.decision.deficit == spent
+                whole = whole and step.decision.chain == -1 and step.decision.deficit == spent
             if not (whole and deficit == spent):
                 raise InvalidData(f"'open' must hold episodes of this shield, got another {name!r}.")
-            pinned = _Pinned(self._plan, number, Ledger(closed, spent))
+            pinned = _Pinned(self._plan, plan, Ledger(closed, spent))
             self._episodes.restore(OpenEpisode.restored(name, state, pinned, steps, flags))
 
 

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._episodes import OpenEpisode, Played
+from chary.agents._steps import observed_steps, steps_from
 from chary.agents.protocol import Transition, check_episode_id
 from chary.deep.acting import Observed
 from chary.deep.agent import DeepAgent
 from chary.deep.calls import Own, Seen
 from chary.deep.learner import State
-from chary.deep.observations import Form
 from chary.deep.options import DeepOptions
 from chary.deep.trees import arrays_of, tree_like
 from chary.deep.turns import Open, Pinned, Unlearnt
-from chary.errors import InvalidData, check_integer
+from chary.errors import InvalidData, check_integer, check_truth
 from chary.shield import Decision
 from chary.storage.sealed import as_array
 
@@ -42,7 +42,7 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
     for i, now in enumerate(episodes):
         pinned, prefix = now.pinned, f"open.{i}."
         arrays |= arrays_of(pinned.draws, f"{prefix}draws.") | arrays_of(pinned.ledger, f"{prefix}ledger.")
-        arrays |= _step_arrays(now.steps, prefix, agent._form)
+        arrays |= observed_steps(now.steps, (agent.observation_size,), prefix)
         arrays[f"{prefix}observation"] = now.state
         if pinned.own is not None:
             arrays |= arrays_of(pinned.own, f"{prefix}own.")
@@ -61,7 +61,7 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
                 "name": now.name,
                 "number": now.pinned.number,
                 "chain": now.pinned.chain,
-                "flags": [now.terminated, now.closing, now.released],
+                "flags": now.flags,
                 "own": now.pinned.own is not None,
                 "served": now is agent._turns.served,
             }
@@ -78,7 +78,7 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
     options = {name: _from_json(name, value) for name, value in about["options"].items()}
     shape = tuple(check_integer("shape", n, minimum=1, error=InvalidData) for n in about["shape"])
     agent._declare(DeepOptions(**options), shape, about["n_actions"], about["horizon"], about["seed"])
-    agent._warmed = _truth("warmed", about["warmed"])
+    agent._warmed = check_truth("warmed", about["warmed"], error=InvalidData)
     with jax.enable_x64(True):
         shapes = jax.eval_shape(agent._calls.first, jax.random.key(0))
         state = _sound(tree_like(shapes, arrays, "state."), "state.")
@@ -99,52 +99,6 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
     return agent
 
 
-def _step_arrays(steps: list[Played[Any]], prefix: str, form: Form) -> Arrays:
-    """Return decided steps by column; an outcome that is not known is NaN."""
-    n, unknown = len(steps), (math.nan,) * 3
-    nowhere = np.full(form.size, np.nan, np.float32)
-    outcomes = [step.outcome for step in steps]
-    numbers = [unknown if o is None else (o.action, o.reward, o.terminated) for o in outcomes]
-    reached = [nowhere if o is None else o.next_state for o in outcomes]
-    return {
-        f"{prefix}decisions": np.array([s.decision for s in steps], np.float64).reshape(n, 7),
-        f"{prefix}states": np.array([s.state for s in steps], np.float32).reshape(n, form.size),
-        f"{prefix}outcomes": np.array(numbers, np.float64).reshape(n, 3),
-        f"{prefix}reached": np.array(reached, np.float32).reshape(n, form.size),
-    }
-
-
-def _steps(form: Form, arrays: Mapping[str, NDArray[Any]], prefix: str, number: int) -> list[Played[Any]]:
-    """Return the steps that `_step_arrays` was given, once an agent can have made them."""
-    n = len(np.atleast_1d(arrays[f"{prefix}states"]))
-    if n > form.horizon:
-        raise InvalidData(f"'open' must hold at most {form.horizon} steps per episode, got {n}.")
-    decisions = as_array(f"{prefix}decisions", arrays, (n, 7), np.float64)
-    outcomes = as_array(f"{prefix}outcomes", arrays, (n, 3), np.float64)
-    states = as_array(f"{prefix}states", arrays, (n, form.size), np.float32)
-    reached = as_array(f"{prefix}reached", arrays, (n, form.size), np.float32)
-    action, explored, charge, deficit, room, plan, chain = decisions.T
-    fits = _wholes(action, 0, form.n_actions) & np.isin(explored, (0, 1)) & _wholes(chain, -1, math.inf)
-    fits &= (charge >= 0) & (charge < math.inf) & (deficit >= 0) & (deficit < math.inf) & (room >= 0)
-    fits &= plan == number
-    played, reward, terminated = outcomes.T
-    known = ~np.isnan(outcomes).any(axis=1)
-    fits &= ~known | (_wholes(played, 0, form.n_actions) & np.isfinite(reward) & np.isin(terminated, (0, 1)))
-    # NaN stands for the states of steps that a file of version 0.1.0 does not have.
-    fits &= ~np.isinf(states).any(axis=1) & ~np.isinf(reached).any(axis=1)
-    if not fits.all():
-        raise InvalidData(f"{prefix + 'decisions'!r} must be steps that an agent can make, got others.")
-    steps: list[Played[Any]] = []
-    for t, row in enumerate(decisions.tolist()):
-        made = Decision(int(row[0]), bool(row[1]), row[2], row[3], row[4], number, int(row[6]))
-        outcome = None
-        if known[t]:
-            numbers = int(played[t]), float(reward[t]), reached[t], bool(terminated[t])
-            outcome = Transition._make((states[t], *numbers))
-        steps.append(Played(made, states[t], outcome))
-    return steps
-
-
 def _episode(
     agent: DeepAgent, shapes: State, arrays: Mapping[str, NDArray[Any]], i: int, kept: Mapping[str, Any]
 ) -> Open:
@@ -160,12 +114,15 @@ def _episode(
     number = check_integer("number", kept["number"], minimum=0, error=InvalidData)
     chain = check_integer("chain", kept["chain"], minimum=-1, error=InvalidData)
     pinned = Pinned(draws, ledger, number, chain)
-    if _truth("own", kept["own"]):
+    if check_truth("own", kept["own"], error=InvalidData):
         pinned.own = _sound(tree_like(Own(shapes.plan, shapes.chain), arrays, f"{prefix}own."), prefix)
     observation = as_array(f"{prefix}observation", arrays, (agent.observation_size,), np.float32)
     seen = agent._form.observation("observation", observation)
-    steps = _steps(agent._form, arrays, prefix, number)
-    terminated, closing, released = (_truth("flags", flag) for flag in kept["flags"])
+    steps = steps_from(arrays, (agent.observation_size,), prefix, n_actions=agent.n_actions, plan=number)
+    kinds = {np.asarray(arrays[prefix + name]).dtype for name in ("state", "next_state")}
+    if steps and kinds != {np.dtype(np.float32)}:
+        raise InvalidData(f"'{prefix}state' must be float32, got others.")
+    terminated, closing, released = (check_truth("flags", flag, error=InvalidData) for flag in kept["flags"])
     return OpenEpisode(check_episode_id(kept["name"]), seen, pinned, steps, terminated, closing, released)
 
 
@@ -204,7 +161,7 @@ def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tup
         steps[-1].outcome = Transition(nowhere, 0, 0.0, here, False)
     if made is not None:
         action, explored, charge, chain = made
-        _truth("decision", explored)
+        check_truth("decision", explored, error=InvalidData)
         for name, whole in (("action", action), ("chain", chain)):
             check_integer(name, whole, minimum=-1, error=InvalidData)
         made = Decision(action, explored, charge, deficit, agent._room(deficit), number, chain)
@@ -223,7 +180,7 @@ def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tup
         "own": False,
         "served": True,
     }
-    moved |= _step_arrays(steps, "open.0.", agent._form)
+    moved |= observed_steps(steps, (agent.observation_size,), "open.0.")
     return {**about, "open": [episode], "unlearnt": unlearnt}, moved
 
 
@@ -234,16 +191,6 @@ def _sound(tree: Any, prefix: str) -> Any:
         if array.dtype.kind == "i" and (array < 0).any():
             raise InvalidData(f"{name!r} of a saved agent must be >= 0, got {array.min()}.")
     return jax.tree.map(jnp.copy, tree)
-
-
-def _truth(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidData(f"{name!r} must be true or false, got {value!r}.")
-    return value
-
-
-def _wholes(column: NDArray[Any], low: float, below: float) -> NDArray[np.bool_]:
-    return np.asarray((column >= low) & (column < below) & (column == np.floor(column)))
 
 
 def _as_json(value: Any) -> Any:
