@@ -154,7 +154,7 @@ def main() -> None:
         for kind in ("all", "few"):
             times = stage[kind]["microseconds_a_baseline_step"]
             told = ", ".join(f"{name} {each['median']:.2f}" for name, each in times.items())
-            print(f"after {stage['episodes']:3} episodes, {kind}: microseconds a baseline step: {told}")
+            print(f"after {stage['episodes']:3} episodes, {kind}: microseconds per baseline step: {told}")
     print("flips:", measured["flips"])
     arguments.to.parent.mkdir(parents=True, exist_ok=True)
     arguments.to.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

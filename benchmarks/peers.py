@@ -141,7 +141,7 @@ def hand_over(mdp: chary.FiniteMDP, path: Path) -> None:
 def play_peer(
     python: Path, path: Path, *, compiled: bool, episodes: int, seconds: float, seed: int
 ) -> dict[str, Any]:
-    """Let the peer play in a process of its own."""
+    """Let the peer play in a separate process."""
     limits = ["--seconds", str(seconds), "--at-most", str(LIMITS * seconds)]
     told = [str(path), "--episodes", str(episodes), *limits, "--seed", str(seed)]
     # Importing and building the peer's tables are not timed, but need a limit too.

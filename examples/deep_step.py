@@ -43,21 +43,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two episodes instead of ten")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", metavar="FILE", help="file to save the agent to")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
 
     env = gymnasium.make("chary/HIV-v0", patient=5)
-    agent = DeepAgent.for_env(env, OPTIONS, horizon=chary.envs.hiv.HORIZON, seed=told.seed)
-    agent.warm_start(random_treatments(env, 10, told.seed))
+    agent = DeepAgent.for_env(env, OPTIONS, horizon=chary.envs.hiv.HORIZON, seed=arguments.seed)
+    agent.warm_start(random_treatments(env, 10, arguments.seed))
     print(f"{agent.updates} updates from 10 logged episodes; the promise is {agent.standing}.")
 
-    for episode in agent.play(env, episodes=2 if told.quick else 10):
+    for episode in agent.play(env, episodes=2 if arguments.quick else 10):
         print(
             f"episode {episode.number}: return {episode.returns:.1f}, "
             f"deficit {episode.deficit:.2f} of {ETA:g}, explored {episode.explored} of {episode.steps} steps"
         )
     print(f"{agent.updates} updates in all, chains {agent.chains}")
-    if told.save:
-        agent.save(told.save)
+    if arguments.save:
+        agent.save(arguments.save)
 
 
 if __name__ == "__main__":

@@ -123,8 +123,8 @@ def main() -> None:
 
     # 1. A DQN proposes, the guard decides. A move leads to one place (support), and no walk earns more than
     #    1: declaring this makes charges smaller, and the promise stays certified.
-    told = chary.Setting.declare(n_states=16, n_actions=4, horizon=HORIZON, value_cap=1.0, support=1)
-    guard = chary.TabularAgent(chary.CharyUCBVI(eta=ETA), told)
+    setting = chary.Setting.declare(n_states=16, n_actions=4, horizon=HORIZON, value_cap=1.0, support=1)
+    guard = chary.TabularAgent(chary.CharyUCBVI(eta=ETA), setting)
     guard.warm_start(log)
     free, guarded = Counted(lake()), Counted(Shielded(lake(), guard))
     train(free, 0, steps, log)
