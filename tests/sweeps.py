@@ -58,7 +58,7 @@ etas = [0.2]
 
 
 class Silence:
-    """A watcher that looks away."""
+    """A watcher that ignores all events."""
 
     def progress(self, worker: int, run: str, done: int, total: int) -> None: ...
 

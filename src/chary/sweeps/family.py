@@ -84,7 +84,7 @@ class AnyConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyAlgorithm:
-    """One line of the figures: an agent with options of its own; every family has a subclass.
+    """One line of the figures: an agent and its options; every family has a subclass.
 
     Args:
         label: Its name in figures and tables.

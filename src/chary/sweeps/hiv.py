@@ -28,7 +28,7 @@ PROBLEMS = ("hiv",)
 
 # Options of a run in addition to those of DeepOptions.
 OWN_OPTIONS = ("patient", "audit_every")
-# Options of the learner that conditions and budgets decide, and no table of options.
+# Options of the learner that conditions and budgets set, and tables of options cannot.
 DECIDED = ("agent", "episodes", "discount", "eta", "warm_up")
 LEARNER = tuple(name for name in names_of(DeepOptions) if name not in DECIDED)
 FLOATS = tuple(each.name for each in fields(DeepOptions) if each.type in ("float", "float | None"))
@@ -47,7 +47,7 @@ class HIVConditions(AnyConditions):
         first_seed: The first of them, >= 0; the others follow it.
         etas: The budgets, each >= 0, in standardised reward units.
         discount: gamma, in [0, 1].
-        audit_every: One episode in so many is compared with the truth, >= 1.
+        audit_every: One in this many episodes is compared with the truth, >= 1.
         learner: Options of the learner that all algorithms share, see `chary.deep.DeepOptions`.
     """
 
@@ -66,13 +66,13 @@ class HIVConditions(AnyConditions):
         check_choice("problem", self.problem, PROBLEMS)
         object.__setattr__(self, "patient", one_patient(self.patient))
         self.check_shared()
-        # 40 and 40.0 are one budget: they must not name two runs.
+        # 40 and 40.0 are one budget and must give one run id.
         object.__setattr__(self, "etas", tuple(float(eta) for eta in self.etas))
         check_real("discount", self.discount, low=0.0, high=1.0)
         if check_integer("audit_every", self.audit_every, minimum=1) > self.episodes:
             raise InvalidSetting(
                 f"'audit_every' must be at most 'episodes', {self.episodes}, got {self.audit_every!r}. "
-                "Play more episodes, or judge more of them."
+                "Play more episodes, or audit more of them."
             )
         if not isinstance(self.learner, Mapping):
             raise InvalidSetting(f"'learner' must be a table of options, got {self.learner!r}.")
@@ -93,7 +93,7 @@ class HIVConditions(AnyConditions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HIVAlgorithm(AnyAlgorithm):
-    """One line of the figures: a deep agent with options of its own, see `AnyAlgorithm`."""
+    """One line of the figures: a deep agent and its options, see `AnyAlgorithm`."""
 
     @staticmethod
     def agents() -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class HIVAlgorithm(AnyAlgorithm):
         return LEARNER
 
     def resolved(self, conditions: HIVConditions, eta: float | None) -> dict[str, Any]:
-        """Return all options of the learner at one budget, and how it is judged.
+        """Return all options of the learner at one budget, with the patient and the share of audits.
 
         Raises:
             CharyError: if they do not fit together.
@@ -127,7 +127,7 @@ class HIVAlgorithm(AnyAlgorithm):
         if eta is not None:
             options["eta"] = eta
         options = self.with_step_bound(options, eta)
-        # 1 and 1.0 are one number: they must not name two runs.
+        # 1 and 1.0 are one number and must give one run id.
         for name in FLOATS:
             if isinstance(options.get(name), int) and not isinstance(options[name], bool):
                 options[name] = float(options[name])
@@ -140,7 +140,7 @@ class HIVAlgorithm(AnyAlgorithm):
 
 
 def one_patient(name: object) -> str | int:
-    """Return a patient's name, a number where it is one.
+    """Return a patient's name: `base`, or a number from 0 on.
 
     Raises:
         UnknownName: if there is no such patient.

@@ -28,7 +28,8 @@ __all__ = ["CHECKPOINT_SECONDS", "Spent", "perform", "prepare", "result_files", 
 
 log = logging.getLogger("chary")
 
-# At most this much of a run is lost to a power cut. An explorer for each open chain makes it up to 30 MB.
+# At most this much of a run is lost to a power cut. A checkpoint takes up to 30 MB, for the explorers of open
+# chains.
 CHECKPOINT_SECONDS = 10.0
 KIND = "run"
 

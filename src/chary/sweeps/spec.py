@@ -43,8 +43,8 @@ class Variant:
     """One way in which the runs of a study differ from the others.
 
     Args:
-        label: What figures and tables call it.
-        changes: Conditions that it changes.
+        label: Its name in figures and tables.
+        changes: The conditions that it changes.
     """
 
     label: str
@@ -56,12 +56,12 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A question beside the main one: some algorithms again, under other conditions.
+    """An additional question: some algorithms again, under other conditions.
 
     Args:
-        name: What the command line calls it.
-        question: What it answers, in a sentence.
-        algorithms: Who plays; all of the experiment's algorithms where none are named.
+        name: Its name on the command line.
+        question: The question that it answers, in a sentence.
+        algorithms: The algorithms; where none are named, all of the experiment's.
         variants: The conditions that are compared.
     """
 
@@ -80,12 +80,12 @@ class Study:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quick:
-    """What `--quick` shrinks an experiment to: the same report from less.
+    """The size to which `--quick` reduces an experiment: the same report from less data.
 
     Args:
         episodes: The most online episodes of a run, >= 1.
         seeds: The most seeds, >= 1.
-        etas: The budgets; none stands for all of the experiment's.
+        etas: The budgets; if empty, all of the experiment's.
         studies: The studies that are kept, by name.
     """
 
@@ -104,7 +104,7 @@ class Quick:
 
 
 class Planned(NamedTuple):
-    """One run and the place it has in the experiment; several places may share a run."""
+    """One run and its place in the experiment; several places may share a run."""
 
     study: str
     variant: str
@@ -116,15 +116,15 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """All runs of a sweep, and what is to be learnt from them.
+    """All runs of a sweep, and the questions that they answer.
 
     Args:
-        name: What it is called.
-        title: What it is about, in a sentence.
-        conditions: What all runs have in common, unless a study changes it.
-        algorithms: Who plays.
-        studies: Questions beside the main one.
-        quick: What `--quick` shrinks it to.
+        name: Its name, also that of its folder.
+        title: Its subject, in a sentence.
+        conditions: The conditions of all runs, unless a study changes them.
+        algorithms: The algorithms that are compared.
+        studies: Additional questions.
+        quick: The size to which `--quick` reduces it.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Experiment:
 
     @property
     def family(self) -> Family:
-        """How its runs are described and played."""
+        """The family of its problem."""
         return family_of(self.conditions.problem)
 
     def plan(self) -> list[Planned]:
@@ -171,7 +171,7 @@ class Experiment:
         return planned
 
     def check(self) -> None:
-        """Make every kind of run once, so that nothing is found out an hour later.
+        """Check every kind of run once, so that mistakes are found before hours of work.
 
         Raises:
             CharyError: naming the algorithm, if it cannot run.
@@ -195,7 +195,7 @@ class Experiment:
             raise type(problem)(f"variant {variant.label!r}: {problem}") from problem
 
     def shrunk(self) -> Experiment:
-        """Return what `--quick` runs, all studies included."""
+        """Return the experiment that `--quick` runs, all studies included."""
         return self.changed(
             episodes=min(self.quick.episodes, self.conditions.episodes),
             seeds=min(self.quick.seeds, self.conditions.seeds),
@@ -211,7 +211,7 @@ class Experiment:
         studies: Sequence[str] | None = None,
         patient: object = None,
     ) -> Experiment:
-        """Return the experiment as the command line changes it.
+        """Return the experiment with the changes that the command line can make.
 
         Studies play at most as many episodes and seeds, and where they name budgets of their own on the same
         problem, those of the given ones.
@@ -240,7 +240,7 @@ class Experiment:
         return replace(self, conditions=base, studies=limited, quick=quick)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values: what a sweep's folder says it holds."""
+        """Return it as plain values, as in experiment.json of a sweep's folder."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=dict, allow_nan=False))
         return plain
 
@@ -249,7 +249,7 @@ class Experiment:
         """Return the experiment that `to_json` described.
 
         Raises:
-            CharyError: if it is none.
+            CharyError: if the values do not describe one.
         """
         try:
             family = family_of(values["conditions"]["problem"])
@@ -317,7 +317,7 @@ class Experiment:
 
 
 def _limited(variant: Variant, base: AnyConditions, given: Mapping[str, Any]) -> Variant:
-    """Return a variant that asks for no more than the command line does."""
+    """Return a variant with at most the episodes, seeds and budgets of the command line."""
     changes = dict(variant.changes)
     for key in ("episodes", "seeds"):
         if key in changes and given[key] is not None:

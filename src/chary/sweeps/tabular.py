@@ -83,7 +83,7 @@ class Conditions(AnyConditions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm(AnyAlgorithm):
-    """One line of the figures: a tabular agent with options of its own, see `AnyAlgorithm`."""
+    """One line of the figures: a tabular agent and its options, see `AnyAlgorithm`."""
 
     @staticmethod
     def agents() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Experiments as TOML: presets, the user's own, and what is wrong with them in a sentence."""
+"""Experiments read from TOML, presets or the user's own; a mistake is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def preset_experiment(name: str) -> Experiment:
     """
     file = f"{check_choice('experiment', name, PRESETS)}.toml"
     packaged = resources.files("chary").joinpath("experiments", file)
-    # In a checkout the presets lie beside the package, in a wheel within it.
+    # In a wheel the presets are inside the package, in a checkout outside it.
     text = (
         packaged.read_text(encoding="utf-8")
         if packaged.is_file()
@@ -97,7 +97,7 @@ def _study(table: Mapping[str, Any], known: Mapping[str, AnyAlgorithm], family: 
     return Study(
         name=_given("a study", table, "name"),
         question=table.get("question", ""),
-        # Labels of the experiment's algorithms, or algorithms of the study's own.
+        # Labels of the experiment's algorithms, or tables of further ones.
         algorithms=tuple(
             _algorithm(each, family)
             if isinstance(each, dict)

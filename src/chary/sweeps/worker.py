@@ -1,4 +1,4 @@
-"""A worker process of the local engine: one run a line on stdin, in JSON, and one event a line on stdout.
+"""A worker process of the local engine: one run per line of stdin, in JSON, one event per line of stdout.
 
 It ends when stdin does, so that nothing outlives a sweep that was killed.
 """
@@ -23,8 +23,8 @@ __all__ = ["main"]
 
 
 def main(path: str, checkpoint_seconds: str) -> None:
-    """Play what stdin asks for into the sweep's folder at `path`."""
-    # Events have stdout to themselves, whatever a library prints.
+    """Play the runs that arrive on stdin into the sweep's folder at `path`."""
+    # Text that a library prints goes to stderr, so that stdout contains events alone.
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -38,7 +38,7 @@ def main(path: str, checkpoint_seconds: str) -> None:
 def _listen(orders: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         orders.put(line)
-    # Files appear by renaming alone, so a run may be left at any moment.
+    # Files appear by renaming alone, so a run may be interrupted at any moment.
     os._exit(0)
 
 
@@ -47,7 +47,7 @@ def _play(spec: RunSpec, folder: SweepFolder, checkpoint_seconds: float, events:
         try:
             print(json.dumps({"event": event, "run": spec.id, **values}), file=events, flush=True)
         except BrokenPipeError:
-            # Nobody listens any more.
+            # The sweep has ended.
             os._exit(0)
 
     try:
@@ -59,7 +59,7 @@ def _play(spec: RunSpec, folder: SweepFolder, checkpoint_seconds: float, events:
         )
         folder.write(spec.id, files)
     except Unwritable as problem:
-        # A full disk would meet every run alike.
+        # A full disk affects every run.
         tell("refused", sentence=str(problem))
     except Exception:  # a run that fails is listed with its traceback, and the others go on
         tell("failed", traceback=traceback.format_exc())

@@ -18,7 +18,7 @@ from chary.sweeps.run_spec import RunSpec
 
 __all__ = ["RayEngine"]
 
-# How long a cluster may take to answer the first call.
+# Seconds that a cluster may take to answer the first call.
 ANSWER_SECONDS = 5.0
 
 
@@ -114,7 +114,7 @@ class RayEngine:
 
 
 def _play(spec: str, path: str, seconds: float) -> dict[str, bytes]:
-    """Play a run on a machine of the cluster; checkpoints are kept if it sees the sweep's folder."""
+    """Play a run on a machine of the cluster; checkpoints are kept if it can reach the sweep's folder."""
     folder = SweepFolder(Path(path))
     return perform(RunSpec.from_json(spec), folder if folder.exists() else None, checkpoint_seconds=seconds)
 
