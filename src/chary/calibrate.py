@@ -13,13 +13,17 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, NamedTuple
 
 from chary._workers import usable_cores, worker_pool
+from chary.agents import CharyUCBVI
+from chary.envs import make, sibling
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.mdp import REWARD_KNOWLEDGE
 from chary.planner._full import CHARGES
+from chary.randomness import seed_for
 from chary.shield import RULES
+from chary.simulation import simulate
 from chary.statistics import clopper_pearson
 
-__all__ = ["CALIBRATED_FAMILIES", "Calibration", "Trial", "calibrate"]
+__all__ = ["CALIBRATED_FAMILIES", "ScaleCalibration", "Trial", "calibrate"]
 
 CALIBRATED_FAMILIES = ("hoeffding", "bernstein")
 
@@ -47,7 +51,7 @@ class Trial(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class ScaleCalibration:
     """A calibrated scale and how it was found; `trials` are all scales tried, the largest first."""
 
     problem: str
@@ -105,7 +109,7 @@ def calibrate(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
-) -> Calibration:
+) -> ScaleCalibration:
     """Return the smallest scale whose charges cover the true deficit: booked deficit >= z* in every episode.
 
     They must do so in at least 1 - delta of the runs. Each run plays chary on another sibling of the problem.
@@ -132,24 +136,22 @@ def calibrate(
     Raises:
         CharyError: if an option is out of range, or no scale down to 4^-12 ever fails.
     """
-    from chary.agents import CharyUCBVI
-    from chary.envs import make
-
     check_choice("bonus", bonus, CALIBRATED_FAMILIES)
     check_integer("runs", runs, minimum=1)
     check_integer("episodes", episodes, minimum=1)
     check_integer("warmup", warmup, minimum=0)
     check_seed(seed)
     check_real("precision", precision, low=1.0, open_low=True, open_high=True)
-    agent: dict[str, Any] = {
-        "eta": eta,
+    described: dict[str, Any] = {
         "bonus": bonus,
         "delta": delta,
+        "eta": eta,
         "rule": rule,
         "charge": charge,
         "reward": reward,
-        "step_bound": step_bound,
     }
+    played: dict[str, Any] = {"episodes": episodes, "warmup": warmup, "seed": seed}
+    agent: dict[str, Any] = {**described, "step_bound": step_bound}
     CharyUCBVI(**agent).check_problem(make(problem, **options).setting)
     if workers is not None:
         check_integer("workers", workers, minimum=1)
@@ -161,22 +163,9 @@ def calibrate(
 
     def attempt(scale: float, pool: ProcessPoolExecutor) -> bool:
         nonlocal done
-        work = [
-            json.dumps(
-                {
-                    "problem": problem,
-                    "options": options,
-                    "agent": {**agent, "bonus_scale": scale},
-                    "episodes": episodes,
-                    "warmup": warmup,
-                    "seed": seed,
-                    "run": i,
-                }
-            )
-            for i in range(runs)
-        ]
+        scaled = {"problem": problem, "options": options, "agent": {**agent, "bonus_scale": scale}, **played}
         outcomes = []
-        for outcome in pool.map(_play, work):
+        for outcome in pool.map(_play, [json.dumps({**scaled, "run": i}) for i in range(runs)]):
             outcomes.append(outcome)
             done += 1
             if progress is not None:
@@ -209,31 +198,19 @@ def calibrate(
                 high = middle
             else:
                 low = middle
-    return Calibration(
+    return ScaleCalibration(
         problem=problem,
-        bonus=bonus,
         scale=high,
-        delta=delta,
-        eta=eta,
-        rule=rule,
-        charge=charge,
-        reward=reward,
         runs=runs,
-        episodes=episodes,
-        warmup=warmup,
-        seed=seed,
         options=dict(options),
         trials=tuple(trials[scale] for scale in sorted(trials, reverse=True)),
+        **described,
+        **played,
     )
 
 
 def _play(work: str) -> tuple[bool, bool, bool, bool]:
     """Play one sibling; return whether a ledger, a value bound or a bonus failed, and whether it explored."""
-    from chary.agents import CharyUCBVI
-    from chary.envs import sibling
-    from chary.randomness import seed_for
-    from chary.simulation import simulate
-
     given = json.loads(work)
     mdp = sibling(given["problem"], seed_for(given["seed"], f"sibling {given['run']}"), **given["options"])
     run = simulate(

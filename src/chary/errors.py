@@ -26,6 +26,7 @@ __all__ = [
     "check_seed",
     "check_truth",
     "check_type",
+    "did_you_mean",
 ]
 
 
@@ -89,9 +90,15 @@ def check_choice(name: str, value: str, options: Iterable[str]) -> str:
     known = list(options)
     if isinstance(value, str) and value in known:
         return value
-    close = difflib.get_close_matches(str(value), known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UnknownName(f"{name!r} must be one of {', '.join(known)}, got {value!r}.{hint}")
+    raise UnknownName(
+        f"{name!r} must be one of {', '.join(known)}, got {value!r}.{did_you_mean(value, known)}"
+    )
+
+
+def did_you_mean(value: object, known: Iterable[str]) -> str:
+    """Return a question about the known name that is most similar to `value`, empty if none is similar."""
+    close = difflib.get_close_matches(str(value), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_integer(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chary.arrays import Floats, Ints
-from chary.data._columns import Places
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
 from chary.mdp.setting import Setting
@@ -169,7 +168,7 @@ def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value
     episodes = log.n_episodes
     knowledge = Knowledge.empty(setting, bounds, episodes=episodes, total_episodes=episodes)
     knowledge.learn(
-        log.state, setting.pair_index[log.state, log.action], log.next_state, _scaled_rewards(log, setting)
+        log.state, setting.pair_index[log.state, log.action], log.next_state, log.scaled_rewards(setting)
     )
     knowledge.radii.terminal[log.next_state[log.terminated]] = True
     start = start_weights(log, setting)
@@ -207,7 +206,7 @@ def _by_returns(
 ) -> _Value:
     _check_played(log, table)
     _check_whole(log, setting)
-    discounted = setting.discount**log.t * _scaled_rewards(log, setting)
+    discounted = setting.discount**log.t * log.scaled_rewards(setting)
     returns = np.add.reduceat(discounted, np.flatnonzero(log.t == 0))
     # The largest return, not the largest value: a cap on the mean does not bound a single episode.
     low, high = 0.0, float(np.sum(setting.discount ** np.arange(setting.horizon)))
@@ -243,7 +242,7 @@ def _by_returns(
 
 def _check_played(log: Log, table: Ints) -> None:
     wanted = table[log.t, log.state]
-    Places(log.row, log.unit).refuse(
+    log.places.refuse(
         "action",
         "be the policy's own for method 'returns'",
         log.action != wanted,
@@ -254,7 +253,7 @@ def _check_played(log: Log, table: Ints) -> None:
 
 def _check_whole(log: Log, setting: Setting) -> None:
     last = np.append(log.t[1:] == 0, True)
-    Places(log.row, log.unit).refuse(
+    log.places.refuse(
         "terminated",
         f"be true at the last step of an episode shorter than {setting.horizon} for method 'returns'",
         last & ~log.terminated & (log.t < setting.horizon - 1),
@@ -278,7 +277,3 @@ def _as_range(
             f"[{setting.scale.low:g}, {setting.scale.high:g}] allow, got {return_range!r}."
         )
     return low, high
-
-
-def _scaled_rewards(log: Log, setting: Setting) -> Floats:
-    return np.clip((log.reward - setting.scale.low) / setting.scale.span, 0.0, 1.0)

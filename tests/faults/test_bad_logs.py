@@ -56,7 +56,7 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
     ("blank", "\n\n", r"must start with the names of its columns, got an empty row 1"),
     ("header only", HEADER, r"must contain at least one row below its header, got none"),
     ("no header", "".join(f"{row}\n" for row in ROWS), r"must have the columns episode, .* got no 'episode'"),
-    ("missing", text().replace("action", "acton"), r"got no 'action'\. Is it 'acton'\?"),
+    ("missing", text().replace("action", "acton"), r"got no 'action'\. Did you mean 'acton'\?"),
     ("missing next", text().replace("next_state", "after"), r"got no 'next_state'"),
     ("twice", text().replace("next_state", "state"), r"must have every column once, got 'state' twice"),
     ("semicolons", text().replace(",", ";"), r"must have commas between its cells, got ';' in row 1"),

@@ -21,7 +21,7 @@ from chary.data import Log, write_log
 from chary.errors import CharyError, InvalidData, InvalidSetting
 from chary.planner.plan import optimistic_policy
 from chary.preview import Preview, preview
-from chary.preview.measure import Lanes, grid_of, play, smallest_eta
+from chary.preview.measure import ReplayedCharges, grid_of, play, smallest_eta
 from chary.preview.options import PreviewOptions
 from chary.preview.page import PAGE_LIMIT, page_bytes
 from chary.preview.problem import learn_log, make_problem
@@ -212,9 +212,9 @@ def test_the_smallest_budget_is_found_where_a_measure_steps() -> None:
 
 
 def test_nothing_to_charge_has_no_grid() -> None:
-    lanes = Lanes((np.zeros(3),), (np.zeros(3, dtype=bool),), 3, 3)
-    assert grid_of(lanes, 1.0) == [0.0]
-    assert play(lanes, Rule.strict(0.0), 0.0).explored == 1.0
+    replay = ReplayedCharges((np.zeros(3),), (np.zeros(3, dtype=bool),), 3, 3)
+    assert grid_of(replay, 1.0) == [0.0]
+    assert play(replay, Rule.strict(0.0), 0.0).explored == 1.0
 
 
 def test_held_out_episodes_are_replayed_and_not_learnt_from() -> None:

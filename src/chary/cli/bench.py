@@ -10,6 +10,8 @@ import typer
 from chary.cli.options import Given, Json, Options, Overwrite, command
 from chary.cli.terminal import by_label, progress, show
 from chary.errors import InvalidSetting, check_integer, check_seed
+from chary.storage.files import as_json as json_line
+from chary.storage.result_folder import ResultFolder
 
 __all__ = ["add_bench_commands"]
 
@@ -37,8 +39,6 @@ def _bench(
     that nothing is clipped) and, for sepsis, "all actions". In JSON, the first measured one is at the top
     level. For hiv, the simulator's step is timed against SciPy's integrators, and `--episodes` is ignored.
     """
-    from chary.storage.files import as_json as json_line
-
     if problem == "hiv":
         from chary.bench.hiv import COLUMNS as HIV_COLUMNS
         from chary.bench.hiv import bench_hiv
@@ -78,7 +78,6 @@ def _demo(
     """Learn inventory control with eight algorithms and compare them in a table and a figure."""
     from chary.charts.palette import require_matplotlib
     from chary.cli import demo
-    from chary.storage.result_folder import ResultFolder
 
     check_integer("episodes", options["episodes"], minimum=1)
     check_seed(options["seed"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chary.cli.options import Json, Overwrite, command
+from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
     from chary.data import Log
@@ -92,7 +93,6 @@ def add_data_commands(app: typer.Typer) -> None:
 def _inspect(*, file: LogFile, sizes: Sizes, options: ReadOptions, as_json: Json = False) -> None:
     """Summarise a log: counts, coverage of state-action pairs, lengths, rewards, suspicious rows."""
     from chary.data import inspect
-    from chary.storage.files import as_json as json_line
 
     log = options.read(file)
     found = inspect(log, sizes.setting(log))
@@ -113,7 +113,6 @@ def _convert(
 ) -> None:
     """Check a log and write it again, sorted, as CSV or Parquet."""
     from chary.data import write_log
-    from chary.storage.files import as_json as json_line
 
     log = options.read(source)
     write_log(log, target, overwrite=overwrite)

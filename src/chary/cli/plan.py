@@ -12,6 +12,8 @@ from chary.cli.data import LogFile, ReadOptions
 from chary.cli.options import Given, Json, Options, Overwrite, command
 from chary.cli.terminal import progress, show
 from chary.errors import InvalidSetting
+from chary.storage.files import as_json as json_line
+from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
     from chary.preview import Preview
@@ -46,8 +48,6 @@ def _plan(
     reward units.
     """
     from chary.preview import preview
-    from chary.storage.files import as_json as json_line
-    from chary.storage.result_folder import ResultFolder
 
     if "etas" not in options:
         raise InvalidSetting("'eta' must be given. Pass --eta X, several times for several budgets.")

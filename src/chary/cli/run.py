@@ -13,6 +13,9 @@ import typer
 from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions, command
 from chary.cli.terminal import progress, show
 from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.presets import preset
+from chary.storage.files import as_json as json_line
+from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
     from chary.simulation.run import Run
@@ -63,11 +66,8 @@ def _run(
     """
     from chary.agents import make_agent
     from chary.envs import make
-    from chary.presets import preset
     from chary.simulation import simulate
     from chary.simulation.run import RUN_FILES, run_files
-    from chary.storage.files import as_json as json_line
-    from chary.storage.result_folder import ResultFolder
 
     mdp = make(problem, **of_problem.given())
     usual = preset(problem)
@@ -104,8 +104,6 @@ def _check(
     """Check whether the paper's two assumptions hold on a problem: holds, fails, or undecided."""
     from chary.assumptions import check_assumptions
     from chary.envs import make
-    from chary.presets import preset
-    from chary.storage.files import as_json as json_line
 
     mdp = make(problem, **of_problem.given())
     bounds = {"eta": preset(problem).eta, **bounds}
@@ -129,8 +127,6 @@ def _calibrate(
 ) -> None:
     """Find the smallest bonus scale whose charges cover the true deficit on sibling problems."""
     from chary.calibrate import calibrate
-    from chary.presets import preset
-    from chary.storage.files import as_json as json_line
 
     usual = preset(problem)
     if "workers" in options:
@@ -145,8 +141,6 @@ def _calibrate(
 def _problems(*, as_json: Json = False) -> None:
     """List the problems and their presets."""
     from chary.envs import GYMNASIUM_IDS, PROBLEMS
-    from chary.presets import preset
-    from chary.storage.files import as_json as json_line
 
     rows: list[dict[str, Any]] = []
     for name, make in PROBLEMS.items():
@@ -177,7 +171,6 @@ def _agents(*, as_json: Json = False) -> None:
     from dataclasses import fields
 
     from chary.agents import AGENTS, AgentSpec
-    from chary.storage.files import as_json as json_line
 
     shared = [field.name for field in fields(AgentSpec)]
     rows: list[dict[str, Any]] = [

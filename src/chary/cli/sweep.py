@@ -15,6 +15,7 @@ import typer
 from chary.cli.options import Json, command
 from chary.cli.terminal import SweepBars, show
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
     from chary.sweeps import SweepResult
@@ -177,7 +178,6 @@ def _sweep(
 
 def _status(*, directory: Folder, as_json: Json = False) -> None:
     """Show which runs of a sweep are done, running, failed, missing or damaged."""
-    from chary.storage.files import as_json as json_line
     from chary.sweeps.folder import STATES, SweepFolder
 
     folder = SweepFolder(directory)
@@ -190,16 +190,7 @@ def _status(*, directory: Folder, as_json: Json = False) -> None:
                     "experiment": folder.experiment().name,
                     "in_use": folder.in_use(),
                     **counts,
-                    "runs": [
-                        {
-                            "id": state.id,
-                            "state": state.state,
-                            "sha256": state.sha256,
-                            "episodes": state.episodes,
-                            "reason": state.reason or None,
-                        }
-                        for state in states
-                    ],
+                    "runs": [{**state._asdict(), "reason": state.reason or None} for state in states],
                 }
             )
         )
@@ -229,8 +220,6 @@ def _report(
     """Write the report of a sweep: one page, figures as PNG and PDF, and tables."""
     page = _write_report(directory, out)
     if as_json:
-        from chary.storage.files import as_json as json_line
-
         print(json_line({"page": str(page), "bytes": page.stat().st_size}))
     else:
         print(f"Report: {page}")
@@ -260,7 +249,6 @@ def _labels(experiment: Experiment) -> dict[str, str]:
 
 def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_json: bool) -> None:
     """Run what is missing of an experiment, changed by the options, and write its report."""
-    from chary.storage.files import as_json as json_line
     from chary.sweeps import sweep
     from chary.sweeps.folder import SweepFolder
 

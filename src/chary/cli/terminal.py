@@ -53,6 +53,15 @@ def _noted_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, before)
 
 
+def _bars() -> Any:
+    """Return rich's progress bars on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
 @contextmanager
 def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
     """Yield a function that makes progress bars on stderr, one per label; without a terminal, none is shown.
@@ -72,11 +81,7 @@ def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
 
             yield silent
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bars:
+        with _bars() as bars:
 
             def bar(label: str) -> Report:
                 # Until the first report there is no total and the bar pulses: kernels are being compiled.
@@ -105,11 +110,7 @@ class SweepBars:
 
     def __enter__(self) -> SweepBars:
         if sys.stderr.isatty() and _animated():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            self._bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+            self._bars = _bars()
             self._bars.start()
             self._tasks[-1] = self._bars.add_task("runs", total=self._total)
         return self

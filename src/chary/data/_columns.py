@@ -25,6 +25,7 @@ __all__ = [
     "as_reals",
     "as_truths",
     "as_wholes",
+    "plural",
     "shown",
     "sorted_order",
 ]
@@ -72,11 +73,12 @@ class Places(NamedTuple):
 
 def where(unit: str, number: int, more: int) -> str:
     """Return "row 7 and 3 more rows"."""
-    others = "" if not more else f" and {more} more {unit if more == 1 else _plural(unit)}"
+    others = "" if not more else f" and {more} more {unit if more == 1 else plural(unit)}"
     return f"{unit} {number}{others}"
 
 
-def _plural(unit: str) -> str:
+def plural(unit: str) -> str:
+    """Return the plural of "row", "entry" or "transition"."""
     return "entries" if unit == "entry" else f"{unit}s"
 
 
@@ -118,7 +120,8 @@ def as_wholes(name: str, column: NDArray[Any], places: Places) -> Ints:
         wrong |= values != whole
     else:
         raise _wrong_type(name, "whole numbers", column)
-    places.refuse(name, WHOLE_RULE, wrong, lambda i: shown(column[i]), _number_them(name))
+    way_out = "Number the episodes 0, 1, 2, ..." if name == "episode" else ""
+    places.refuse(name, WHOLE_RULE, wrong, lambda i: shown(column[i]), way_out)
     return values
 
 
@@ -157,10 +160,6 @@ def sorted_order(episode: Ints, t: Ints) -> NDArray[np.intp] | None:
     if ((step > 0) | ((step == 0) & (np.diff(t) > 0))).all():
         return None
     return np.lexsort((t, episode))
-
-
-def _number_them(name: str) -> str:
-    return "Number the episodes 0, 1, 2, ..." if name == "episode" else ""
 
 
 def _wrong_type(name: str, wanted: str, column: NDArray[Any]) -> InvalidData:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,8 @@ from chary.data._columns import COLUMNS, WHOLE, Places, sorted_order
 from chary.data._csv import csv_header, csv_table
 from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
 from chary.data.discretise import Discretiser, cells_of
-from chary.data.logs import Log, check_log
-from chary.errors import InvalidData, InvalidSetting
-from chary.mdp.setting import Setting
+from chary.data.logs import Known, Log, check_log
+from chary.errors import InvalidData, InvalidSetting, did_you_mean
 from chary.storage.files import as_path, read_file, write_new
 
 if TYPE_CHECKING:
@@ -34,12 +32,9 @@ KINDS = {name: "whole" for name in WHOLE} | {"reward": "real", "terminated": "tr
 def read_log(
     path: str | Path,
     *,
-    setting: Setting | None = None,
-    reward_range: tuple[float, float] | None = None,
-    n_states: int | None = None,
-    n_actions: int | None = None,
     discretiser: Discretiser | None = None,
     ignore_extra: bool = False,
+    **known: Unpack[Known],
 ) -> Log:
     """Read a log from a .csv or .parquet file with one row per transition, in any order.
 
@@ -52,12 +47,9 @@ def read_log(
 
     Args:
         path: The file, which ends in `.csv` or `.parquet`. Parquet needs `pip install 'chary[report]'`.
-        setting: The setting of the agent, see `Log.checked`.
-        reward_range: The lowest and the highest possible reward.
-        n_states: The number S of states.
-        n_actions: The number A of actions.
         discretiser: A function from observations to states.
         ignore_extra: Whether other columns are ignored; otherwise they are an error.
+        **known: `setting`, or `reward_range`, `n_states` and `n_actions`, see `Log.checked`.
 
     Raises:
         InvalidData: naming the first invalid row and the number of others.
@@ -77,7 +69,7 @@ def read_log(
             columns[name] = cells_of(discretiser, name, observed, places)
         columns["next_state"] = np.where(columns["terminated"], discretiser.n_states, columns["next_state"])
     log = Log(**columns, row=places.number, unit=places.unit)
-    return log.checked(setting=setting, reward_range=reward_range, n_states=n_states, n_actions=n_actions)
+    return log.checked(**known)
 
 
 def read_observations(path: str | Path) -> Floats:
@@ -156,17 +148,14 @@ class _Table:
         extra = [name for name in self.header if name not in wanted]
         for name in wanted:
             if name not in self.header:
-                close = difflib.get_close_matches(name, extra, n=1)
-                hint = f" Is it {close[0]!r}?" if close else ""
                 raise InvalidData(
-                    f"{str(self._path)!r} must have the columns {', '.join(wanted)}, got no {name!r}.{hint}"
+                    f"{str(self._path)!r} must have the columns {', '.join(wanted)}, got no {name!r}."
+                    f"{did_you_mean(name, extra)}"
                 )
         if extra and not ignore_extra:
-            close = difflib.get_close_matches(extra[0], wanted, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
             raise InvalidData(
                 f"{str(self._path)!r} must have the columns {', '.join(wanted)} alone, got {extra[0]!r} too."
-                f"{hint} Pass ignore_extra=True (--ignore-extra) to ignore it."
+                f"{did_you_mean(extra[0], wanted)} Pass ignore_extra=True (--ignore-extra) to ignore it."
             )
         return dimensions
 

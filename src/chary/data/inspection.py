@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chary.arrays import Bools, Ints
+from chary.data._columns import plural
 from chary.data.logs import Log, check_log
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
@@ -278,16 +279,12 @@ def _suspicion(log: Log, kind: str, wrong: Bools, rule: str) -> list[Suspicion]:
         return []
     named = ", ".join(str(row) for row in rows[:NAMED])
     if len(rows) == len(log):
-        where = f"all {len(rows)} {_many(log.unit)}"
+        where = f"all {len(rows)} {plural(log.unit)}"
     elif len(rows) == 1:
         where = f"{log.unit} {named}"
     else:
         rest = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-        where = f"{_many(log.unit)} {named}{rest}"
+        where = f"{plural(log.unit)} {named}{rest}"
     return [
         Suspicion(kind=kind, count=len(rows), rows=tuple(rows[:NAMED].tolist()), sentence=f"{where}: {rule}.")
     ]
-
-
-def _many(unit: str) -> str:
-    return "entries" if unit == "entry" else f"{unit}s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,28 @@ from chary.model.bounds import Bounds
 from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
 
-__all__ = ["Log", "check_log"]
+__all__ = ["Known", "Log", "check_log"]
+
+
+class LogColumns(TypedDict):
+    """The seven columns of a log, each one value per transition."""
+
+    episode: ArrayLike
+    t: ArrayLike
+    state: ArrayLike
+    action: ArrayLike
+    reward: ArrayLike
+    next_state: ArrayLike
+    terminated: ArrayLike
+
+
+class Known(TypedDict, total=False):
+    """What is known about the problem of a log, see `Log.checked`."""
+
+    setting: Setting | None
+    reward_range: tuple[float, float] | None
+    n_states: int | None
+    n_actions: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, init=False, repr=False)
@@ -73,20 +94,13 @@ class Log:
     unit: str
 
     def __init__(
-        self,
-        *,
-        episode: ArrayLike,
-        t: ArrayLike,
-        state: ArrayLike,
-        action: ArrayLike,
-        reward: ArrayLike,
-        next_state: ArrayLike,
-        terminated: ArrayLike,
-        row: ArrayLike | None = None,
-        unit: str = "entry",
+        self, *, row: ArrayLike | None = None, unit: str = "entry", **columns: Unpack[LogColumns]
     ) -> None:
-        given = (episode, t, state, action, reward, next_state, terminated)
-        raw = {name: as_column(name, values) for name, values in zip(COLUMNS, given, strict=True)}
+        given: dict[str, Any] = dict(columns)
+        if given.keys() != set(COLUMNS):
+            odd = sorted(given.keys() ^ set(COLUMNS))[0]
+            raise TypeError(f"Log() takes the columns {', '.join(COLUMNS)}; {odd!r} is missing or unknown")
+        raw = {name: as_column(name, given[name]) for name in COLUMNS}
         size = len(raw["episode"])
         for name, column in raw.items():
             if len(column) != size:
@@ -98,50 +112,36 @@ class Log:
         if len(given_rows) != size:
             raise InvalidData(f"'row' must be as long as 'episode', {size}, got {len(given_rows)}.")
         places = Places(as_wholes("row", given_rows, counting), str(unit))
-        columns: dict[str, NDArray[Any]] = {name: as_wholes(name, raw[name], places) for name in WHOLE}
-        columns["reward"] = as_reals("reward", raw["reward"], places)
-        columns["terminated"] = as_truths("terminated", raw["terminated"], places)
-        order = sorted_order(columns["episode"], columns["t"])
+        kept: dict[str, NDArray[Any]] = {name: as_wholes(name, raw[name], places) for name in WHOLE}
+        kept["reward"] = as_reals("reward", raw["reward"], places)
+        kept["terminated"] = as_truths("terminated", raw["terminated"], places)
+        order = sorted_order(kept["episode"], kept["t"])
         if order is not None:
-            columns = {name: column[order] for name, column in columns.items()}
+            kept = {name: column[order] for name, column in kept.items()}
             places = places._replace(number=places.number[order])
-        _check_steps(columns, places)
-        for name, column in [*columns.items(), ("row", places.number)]:
-            kept = np.array(column, copy=True, order="C")
-            kept.setflags(write=False)
-            object.__setattr__(self, name, kept)
+        _check_steps(kept, places)
+        for name, column in [*kept.items(), ("row", places.number)]:
+            copied = np.array(column, copy=True, order="C")
+            copied.setflags(write=False)
+            object.__setattr__(self, name, copied)
         object.__setattr__(self, "unit", places.unit)
 
     @classmethod
     def from_arrays(
         cls,
         *,
-        episode: ArrayLike,
-        t: ArrayLike,
-        state: ArrayLike,
-        action: ArrayLike,
-        reward: ArrayLike,
-        next_state: ArrayLike,
-        terminated: ArrayLike,
         setting: Setting | None = None,
         reward_range: tuple[float, float] | None = None,
         n_states: int | None = None,
         n_actions: int | None = None,
+        **columns: Unpack[LogColumns],
     ) -> Log:
         """Return the log of seven columns, compared with what is known about the problem; see `checked`.
 
         Raises:
             InvalidData: naming the first invalid entry and the number of others.
         """
-        log = cls(
-            episode=episode,
-            t=t,
-            state=state,
-            action=action,
-            reward=reward,
-            next_state=next_state,
-            terminated=terminated,
-        )
+        log = cls(**columns)
         return log.checked(setting=setting, reward_range=reward_range, n_states=n_states, n_actions=n_actions)
 
     @classmethod
@@ -192,6 +192,11 @@ class Log:
 
     def __len__(self) -> int:
         return len(self.t)
+
+    @property
+    def places(self) -> Places:
+        """The place that each transition came from, for messages."""
+        return Places(self.row, self.unit)
 
     @property
     def n_transitions(self) -> int:
@@ -292,11 +297,15 @@ class Log:
         self.checked(setting=setting)
         # Only the rows are needed; these bounds are the cheapest to update with them.
         knowledge = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
-        rewards = np.clip((self.reward - setting.scale.low) / setting.scale.span, 0.0, 1.0)
-        knowledge.learn(self.state, setting.pair_index[self.state, self.action], self.next_state, rewards)
+        pairs = setting.pair_index[self.state, self.action]
+        knowledge.learn(self.state, pairs, self.next_state, self.scaled_rewards(setting))
         counts = Counts(setting)
         counts.rows = knowledge.rows
         return counts
+
+    def scaled_rewards(self, setting: Setting) -> Floats:
+        """Return the rewards in the scaled units of a setting, (N,), clipped to [0, 1]."""
+        return np.clip((self.reward - setting.scale.low) / setting.scale.span, 0.0, 1.0)
 
     def with_own_ending(self, state: int | None = None) -> Log:
         """Return the log with a separate state for endings: every terminated step leads to it.
@@ -311,10 +320,9 @@ class Log:
             InvalidData: if a step of the log starts in that state, or leads to it without terminating.
         """
         ending = self.n_states if state is None else check_integer("state", state, minimum=0)
-        places = Places(self.row, self.unit)
         taken = (self.state == ending) | ((self.next_state == ending) & ~self.terminated)
         way_out = f"Use state {self.n_states}, the first unused one."
-        places.refuse("state", "not be used by other steps", taken, lambda i: f"{ending}, used", way_out)
+        self.places.refuse("state", "not be used by other steps", taken, lambda i: f"{ending}, used", way_out)
         moved = {**self.columns(), "next_state": np.where(self.terminated, ending, self.next_state)}
         return Log(**moved, row=self.row, unit=self.unit)
 
@@ -359,21 +367,20 @@ class Log:
         self._check_below("state", setting.n_states)
         self._check_below("next_state", setting.n_states)
         self._check_below("action", setting.n_actions)
-        places = Places(self.row, self.unit)
-        places.refuse(
+        self.places.refuse(
             "state",
             "not be terminal where an action is played",
             setting.terminal[self.state],
             lambda i: str(self.state[i]),
             "Leave it out of the setting's terminal states, or end the episode before.",
         )
-        places.refuse(
+        self.places.refuse(
             "action",
             "be allowed in its state",
             setting.pair_index[self.state, self.action] < 0,
             lambda i: f"{self.action[i]} in state {self.state[i]}",
         )
-        places.refuse(
+        self.places.refuse(
             "t",
             f"be less than the horizon, {setting.horizon}",
             self.t >= setting.horizon,
@@ -383,13 +390,11 @@ class Log:
 
     def _check_below(self, name: str, limit: int) -> None:
         column: Ints = getattr(self, name)
-        Places(self.row, self.unit).refuse(
-            name, f"lie in 0..{limit - 1}", column >= limit, lambda i: str(column[i])
-        )
+        self.places.refuse(name, f"lie in 0..{limit - 1}", column >= limit, lambda i: str(column[i]))
 
     def _check_rewards(self, scale: RewardScale, tolerance: float) -> None:
         wrong = ~((self.reward >= scale.low - tolerance) & (self.reward <= scale.high + tolerance))
-        Places(self.row, self.unit).refuse(
+        self.places.refuse(
             "reward",
             f"lie in [{scale.low:g}, {scale.high:g}]",
             wrong,
@@ -414,7 +419,7 @@ class Log:
         high = np.where(found, rewards[place], known.other_high[pair])
         scaled = (self.reward - setting.scale.low) / setting.scale.span
         wrong = ~((scaled >= low - REWARD_TOLERANCE) & (scaled <= high + REWARD_TOLERANCE))
-        Places(self.row, self.unit).refuse(
+        self.places.refuse(
             "reward",
             "be the one the setting declares",
             wrong,
@@ -426,11 +431,10 @@ class Log:
 
     def _check_endings(self, setting: Setting) -> None:
         """Raise InvalidData at a state that ends some episodes and not others."""
-        places = Places(self.row, self.unit)
         ends = setting.terminal.copy()
         ends[self.next_state[self.terminated]] = True
         goes_on = ends[self.state] | (ends[self.next_state] & ~self.terminated)
-        places.refuse(
+        self.places.refuse(
             "terminated",
             "be true whenever a state is reached that ends other episodes",
             goes_on,
@@ -441,7 +445,7 @@ class Log:
             "Give endings a separate state: log.with_own_ending().",
         )
         if setting.scale.low != 0.0:
-            places.refuse(
+            self.places.refuse(
                 "terminated",
                 f"be false with a reward offset, here {setting.scale.low:g}: it would reward ending early",
                 self.terminated,

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chary.data._columns import Places
 from chary.data.discretise import Discretiser, cells_of
-from chary.data.logs import Log
+from chary.data.logs import Known, Log
 from chary.errors import InvalidData, InvalidSetting
-from chary.mdp.setting import Setting
 
 __all__ = ["read_minari"]
 
 
-def read_minari(
-    dataset: Any,
-    *,
-    setting: Setting | None = None,
-    reward_range: tuple[float, float] | None = None,
-    n_states: int | None = None,
-    n_actions: int | None = None,
-    discretiser: Discretiser | None = None,
-) -> Log:
+def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known: Unpack[Known]) -> Log:
     """Read a log from a Minari dataset with discrete actions; needs `pip install 'chary[minari]'`.
 
     Observations are whole numbers (a Discrete space), or vectors of numbers (a Box) with a discretiser; then
@@ -33,11 +24,8 @@ def read_minari(
 
     Args:
         dataset: The id of a dataset on this machine, or a `minari.MinariDataset`.
-        setting: The setting of the agent, see `Log.checked`.
-        reward_range: The lowest and the highest possible reward.
-        n_states: The number S of states.
-        n_actions: The number A of actions.
         discretiser: A function from observations to states.
+        **known: `setting`, or `reward_range`, `n_states` and `n_actions`, see `Log.checked`.
 
     Raises:
         InvalidData: if there is no such dataset, or its contents are not a log.
@@ -89,7 +77,7 @@ def read_minari(
             f"{states['state'].shape[1:]}. Pass discretiser=Bins(...) or a Codebook."
         )
     log = Log(**joined, **states, row=places.number, unit=places.unit)
-    return log.checked(setting=setting, reward_range=reward_range, n_states=n_states, n_actions=n_actions)
+    return log.checked(**known)
 
 
 def _dataset(dataset: Any) -> Any:

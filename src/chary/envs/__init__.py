@@ -5,7 +5,6 @@ Importing this package registers the ids with Gymnasium, if it is installed; `im
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from chary.envs.registration import GYMNASIUM_IDS, register
 from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import sepsis
 from chary.envs.siblings import SIBLINGS
-from chary.errors import InvalidSetting, check_choice, check_seed
+from chary.errors import InvalidSetting, check_choice, check_seed, did_you_mean
 from chary.mdp import FiniteMDP
 
 if TYPE_CHECKING:
@@ -110,10 +109,9 @@ def _resolve(
             actions = given.pop("actions")
     for key, value in given.items():
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
             raise InvalidSetting(
-                f"{key!r} must be an option of {name!r} ({', '.join(known)}), got {key}={value!r}.{hint}"
+                f"{key!r} must be an option of {name!r} ({', '.join(known)}), got {key}={value!r}."
+                f"{did_you_mean(key, known)}"
             )
     return function, given, actions
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real
+from chary.errors import CharyError, InvalidMDP, InvalidSetting, as_float, check_integer, check_real
 from chary.mdp._checks import (
     allowed_mask,
     as_floats,
@@ -303,21 +303,21 @@ def _array(
     return np.asarray(array)
 
 
-def as_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+def as_numbers(name: str, values: ArrayLike, error: type[CharyError] = InvalidMDP) -> NDArray[Any]:
     """Return an array of whole or real numbers or booleans.
 
     Raises:
-        InvalidMDP: if they are not numbers, or lists of different lengths.
+        InvalidMDP: or `error`, if they are not numbers, or lists of different lengths.
     """
     try:
         array = np.asarray(values)
         if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
-        raise InvalidMDP(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
+        raise error(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
     if array.dtype.kind not in "biuf":
         got = array.dtype if isinstance(values, np.ndarray) else type(values).__name__
-        raise InvalidMDP(f"{name!r} must be an array of numbers, got {got}.")
+        raise error(f"{name!r} must be an array of numbers, got {got}.")
     return array
 
 
@@ -330,10 +330,7 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     Raises:
         InvalidSetting: if it plays an action that is not allowed.
     """
-    try:
-        table = as_numbers(name, policy)
-    except InvalidMDP as problem:
-        raise InvalidSetting(str(problem)) from problem
+    table = as_numbers(name, policy, InvalidSetting)
     S, A = setting.n_states, setting.n_actions
     if table.shape == (S, A):
         weights = as_floats(name, table)

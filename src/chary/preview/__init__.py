@@ -10,10 +10,10 @@ from chary.preview.planning import preview
 from chary.preview.result import (
     BaselineKnowledge,
     Basis,
+    BudgetOutcome,
     Charges,
     Curve,
     HelpfulPair,
-    Outcome,
     Preview,
     RuleBasis,
     StageKnowledge,
@@ -23,10 +23,10 @@ from chary.preview.result import (
 __all__ = [
     "BaselineKnowledge",
     "Basis",
+    "BudgetOutcome",
     "Charges",
     "Curve",
     "HelpfulPair",
-    "Outcome",
     "Preview",
     "RuleBasis",
     "StageKnowledge",

@@ -18,21 +18,22 @@ from chary.preview.result import BaselineKnowledge, Charges, StageKnowledge
 from chary.shield import Ledger, Rule, authorise
 
 __all__ = [
+    "Allowed",
     "Cells",
-    "Lanes",
-    "Played",
-    "Steps",
+    "LoggedSteps",
+    "ReplayedCharges",
+    "charges_by_step",
     "charges_of",
     "classify",
     "grid_of",
     "know_baseline",
-    "lanes_of",
     "play",
     "price",
     "smallest_eta",
 ]
 
 
+KINDS = ("only", "tied", "chosen", "best")
 ONLY, TIED, CHOSEN, BEST = range(4)
 # The levels of quantiles.
 LEVELS = tuple(i / 40 for i in range(41))
@@ -41,7 +42,7 @@ GRID_POINTS = 32
 HALVINGS = 7
 
 
-class Steps(NamedTuple):
+class LoggedSteps(NamedTuple):
     """Replayed steps in the order of the log, (N,): step, state, and number of the episode (0, 1, 2, ...)."""
 
     t: Ints
@@ -58,7 +59,7 @@ class Cells(NamedTuple):
     of_step: Ints
 
     @classmethod
-    def of(cls, steps: Steps, n_states: int) -> Cells:
+    def of(cls, steps: LoggedSteps, n_states: int) -> Cells:
         """Return the cells of some steps."""
         code, of_step, weight = np.unique(
             steps.t * n_states + steps.state, return_inverse=True, return_counts=True
@@ -66,7 +67,7 @@ class Cells(NamedTuple):
         return cls(code // n_states, code % n_states, weight, of_step.reshape(-1))
 
 
-class Lanes(NamedTuple):
+class ReplayedCharges(NamedTuple):
     """The charges of the explorer's proposals, one array per t over all episodes of that length.
 
     Episodes are sorted by length, the longest first, so that those still running are always the first.
@@ -78,7 +79,7 @@ class Lanes(NamedTuple):
     episodes: int
 
 
-class Played(NamedTuple):
+class Allowed(NamedTuple):
     """The effect of a rule: shares of steps and episodes, mean charges, the share of episodes above eta."""
 
     explored: float
@@ -122,34 +123,22 @@ def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArr
 def know_baseline(kind: NDArray[np.int8], worth: Bools, cells: Cells) -> BaselineKnowledge:
     """Return the knowledge about the baseline at the cells, from the results of `classify`."""
     found = kind[cells.t, cells.state]
-    by_stage = []
-    for t in range(len(kind)):
-        here = cells.t == t
-        number = int(cells.weight[here].sum())
-        if number:
-            part = np.bincount(found[here], weights=cells.weight[here], minlength=4) / number
-            by_stage.append(
-                StageKnowledge(
-                    t=t,
-                    steps=number,
-                    best=float(part[BEST]),
-                    chosen=float(part[CHOSEN]),
-                    tied=float(part[TIED]),
-                    only=float(part[ONLY]),
-                )
-            )
+
+    def shares(here: Bools) -> dict[str, float]:
+        share = np.bincount(found[here], weights=cells.weight[here], minlength=len(KINDS))
+        return dict(zip(KINDS, (share / cells.weight[here].sum()).tolist(), strict=True))
+
+    stages = [(t, cells.t == t) for t in np.unique(cells.t).tolist()]
     total = int(cells.weight.sum())
-    share = np.bincount(found, weights=cells.weight, minlength=4) / total
     states = np.unique(cells.state)
     return BaselineKnowledge(
-        best=float(share[BEST]),
-        chosen=float(share[CHOSEN]),
-        tied=float(share[TIED]),
-        only=float(share[ONLY]),
+        **shares(np.ones(len(found), dtype=bool)),
         worth_something=float(cells.weight[worth[cells.t, cells.state]].sum() / total),
         states=len(states),
         states_best=len(np.setdiff1d(states, cells.state[found != BEST])),
-        by_stage=tuple(by_stage),
+        by_stage=tuple(
+            StageKnowledge(t=t, steps=int(cells.weight[here].sum()), **shares(here)) for t, here in stages
+        ),
     )
 
 
@@ -188,27 +177,27 @@ def charges_of(charge: Floats, doubled: Floats, differs: Bools, cells: Cells, sp
     )
 
 
-def lanes_of(steps: Steps, charge: Floats, differs: Bools) -> Lanes:
+def charges_by_step(steps: LoggedSteps, charge: Floats, differs: Bools) -> ReplayedCharges:
     """Return the charges of all steps, (N,), by step of the episode."""
     length = np.bincount(steps.episode)
     start = np.concatenate([[0], np.cumsum(length)])[:-1]
     start = start[np.argsort(-length, kind="stable")]
     running = [int((length > t).sum()) for t in range(int(length.max()))]
     rows = [start[:n] + t for t, n in enumerate(running)]
-    return Lanes(
+    return ReplayedCharges(
         tuple(charge[row] for row in rows), tuple(differs[row] for row in rows), len(charge), len(length)
     )
 
 
-def play(lanes: Lanes, rule: Rule, eta: float) -> Played:
+def play(replay: ReplayedCharges, rule: Rule, eta: float) -> Allowed:
     """Replay all episodes at once: every step applies the rule to the explorer's proposal and its ledger.
 
     All amounts are in scaled units. The states are the logged ones, whatever is decided.
     """
-    closed, deficit = np.zeros(lanes.episodes, dtype=bool), np.zeros(lanes.episodes)
-    strayed = np.zeros(lanes.episodes, dtype=bool)
+    closed, deficit = np.zeros(replay.episodes, dtype=bool), np.zeros(replay.episodes)
+    strayed = np.zeros(replay.episodes, dtype=bool)
     explored = deviating = 0
-    for charge, differs in zip(lanes.charge, lanes.differs, strict=True):
+    for charge, differs in zip(replay.charge, replay.differs, strict=True):
         n = len(charge)
         ledger = Ledger(closed[:n], deficit[:n])  # type: ignore[arg-type]
         afforded, after = authorise(ledger, np.ones(n, dtype=bool), charge, rule)  # type: ignore[arg-type]
@@ -218,22 +207,22 @@ def play(lanes: Lanes, rule: Rule, eta: float) -> Played:
         explored += int(np.sum(afforded))
         deviating += int(np.sum(apart))
     booked = float(deficit.sum())
-    return Played(
-        explored / lanes.steps,
-        deviating / lanes.steps,
+    return Allowed(
+        explored / replay.steps,
+        deviating / replay.steps,
         float(strayed.mean()),
-        booked / lanes.steps,
-        booked / lanes.episodes,
+        booked / replay.steps,
+        booked / replay.episodes,
         # By more than the rounding of the sums.
         float((deficit > eta * (1 + 1e-12) + 1e-12).mean()),
     )
 
 
-def grid_of(lanes: Lanes, reach: float) -> list[float]:
+def grid_of(replay: ReplayedCharges, reach: float) -> list[float]:
     """Return budgets to try, ascending: 0, one below every charge, and up to `reach` times their sum."""
-    total = np.zeros(lanes.episodes)
+    total = np.zeros(replay.episodes)
     least = np.inf
-    for charge in lanes.charge:
+    for charge in replay.charge:
         total[: len(charge)] += charge
         least = min(least, float(charge[charge > 0].min(initial=np.inf)))
     if not np.isfinite(least):

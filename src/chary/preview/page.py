@@ -10,7 +10,7 @@ from chary.charts import Chart, Panel, Series, draw_files
 from chary.charts.palette import PALETTE
 from chary.errors import InvalidSetting
 from chary.pages import Table, render, require_jinja
-from chary.preview.result import HelpfulPair, Outcome, Preview, percent
+from chary.preview.result import BudgetOutcome, HelpfulPair, Preview, percent
 
 __all__ = ["PAGE_LIMIT", "charts_of", "page_bytes"]
 
@@ -191,7 +191,7 @@ def _tiles(preview: Preview) -> list[tuple[str, str]]:
 
 
 def _budgets(preview: Preview) -> Table:
-    columns: list[tuple[str, Callable[[Outcome], str]]] = [
+    columns: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
         ("budget eta", lambda each: f"{each.eta:g}"),
         ("rule", lambda each: each.rule),
         ("standing", lambda each: each.standing),

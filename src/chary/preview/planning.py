@@ -16,22 +16,22 @@ from chary.errors import InvalidSetting
 from chary.planner.plan import TabularPlan
 from chary.preview.helpful import MOST_PAIRS, rank_pairs
 from chary.preview.measure import (
+    Allowed,
     Cells,
-    Lanes,
-    Played,
-    Steps,
+    LoggedSteps,
+    ReplayedCharges,
+    charges_by_step,
     charges_of,
     classify,
     grid_of,
     know_baseline,
-    lanes_of,
     play,
     price,
     smallest_eta,
 )
 from chary.preview.options import PreviewOptions
 from chary.preview.problem import Problem, learn_log, make_prior, make_problem
-from chary.preview.result import Basis, Curve, Outcome, Preview, RuleBasis, Threshold
+from chary.preview.result import Basis, BudgetOutcome, Curve, Preview, RuleBasis, Threshold
 
 __all__ = ["preview"]
 
@@ -130,10 +130,10 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     report()
     twice = learn_log(problem.log, np.tile(read, 2), setting, bounds, max_episodes=options.max_episodes)
     doubled = price(TabularPlan(setting, twice, ties, charge=charge), cells, proposals)
-    lanes = lanes_of(steps, cost[cells.of_step], differs[cells.of_step])
-    outcomes = [_outcome(spec, lanes, span) for spec in specs]
+    replay = charges_by_step(steps, cost[cells.of_step], differs[cells.of_step])
+    outcomes = [_outcome(spec, replay, span) for spec in specs]
     curves, thresholds = zip(
-        *(_against_eta(rule, options, lanes, span) for rule in options.rules), strict=True
+        *(_against_eta(rule, options, replay, span) for rule in options.rules), strict=True
     )
     report()
     helpful, helpful_note = rank_pairs(
@@ -159,8 +159,8 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
             steps=log.n_transitions,
             learnt_episodes=int((learnt & (problem.log.t == 0)).sum()),
             learnt_steps=int((learnt & problem.real).sum()),
-            replayed_episodes=lanes.episodes,
-            replayed_steps=lanes.steps,
+            replayed_episodes=replay.episodes,
+            replayed_steps=replay.steps,
             states=setting.n_states,
             actions=setting.n_actions,
             pairs=setting.n_pairs,
@@ -202,13 +202,13 @@ def _split(problem: Problem, share: float) -> tuple[Bools, Bools]:
     return number < kept, problem.real & (number >= kept)
 
 
-def _steps_of(problem: Problem, held: Bools) -> Steps:
+def _steps_of(problem: Problem, held: Bools) -> LoggedSteps:
     """Return the steps that may be replayed, episodes numbered 0, 1, 2, ..."""
     t, state = problem.log.t[held], problem.log.state[held]
-    return Steps(t, state, np.cumsum(t == 0) - 1)
+    return LoggedSteps(t, state, np.cumsum(t == 0) - 1)
 
 
-def _sampled(steps: Steps, differs: Bools) -> tuple[Steps, int | None]:
+def _sampled(steps: LoggedSteps, differs: Bools) -> tuple[LoggedSteps, int | None]:
     """Return the steps to replay, and the number of their episodes if they are a sample.
 
     A sample is spread evenly over the log, not drawn: the same log gives the same one. `differs`, (H, S),
@@ -223,14 +223,14 @@ def _sampled(steps: Steps, differs: Bools) -> tuple[Steps, int | None]:
         if work <= MOST_PRICING or every >= episodes:
             break
         every *= 2
-    some = Steps(steps.t[keep], steps.state[keep], steps.episode[keep] // every)
+    some = LoggedSteps(steps.t[keep], steps.state[keep], steps.episode[keep] // every)
     return some, None if every == 1 else -(-episodes // every)
 
 
-def _outcome(spec: CharyUCBVI, lanes: Lanes, span: float) -> Outcome:
+def _outcome(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> BudgetOutcome:
     assert spec.eta is not None
-    played = _played(spec, lanes, span)
-    return Outcome(
+    played = _played(spec, replay, span)
+    return BudgetOutcome(
         rule=spec.rule,
         eta=spec.eta,
         step_bound=spec.step_bound,
@@ -244,22 +244,22 @@ def _outcome(spec: CharyUCBVI, lanes: Lanes, span: float) -> Outcome:
     )
 
 
-def _played(spec: CharyUCBVI, lanes: Lanes, span: float) -> Played:
+def _played(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> Allowed:
     assert spec.eta is not None
-    return play(lanes, spec.resolved_rule(span), spec.eta / span)
+    return play(replay, spec.resolved_rule(span), spec.eta / span)
 
 
 def _against_eta(
-    rule: str, options: PreviewOptions, lanes: Lanes, span: float
+    rule: str, options: PreviewOptions, replay: ReplayedCharges, span: float
 ) -> tuple[Curve, list[Threshold]]:
     """Return the shares explored against the budget, and the budgets that allow some of them."""
 
     @cache
-    def at(eta: float) -> Played:
-        return _played(options.spec(rule, eta), lanes, span)
+    def at(eta: float) -> Allowed:
+        return _played(options.spec(rule, eta), replay, span)
 
     # Rule paper explores while the ledger is at most eta / 2.
-    grid = [eta * span for eta in grid_of(lanes, 2.0 if rule == "paper" else 1.0)]
+    grid = [eta * span for eta in grid_of(replay, 2.0 if rule == "paper" else 1.0)]
     drawn = sorted({*grid, *options.etas})
     curve = Curve(
         rule=rule,
@@ -267,7 +267,7 @@ def _against_eta(
         explored=tuple(at(eta).explored for eta in drawn),
         deviating=tuple(at(eta).deviating for eta in drawn),
     )
-    apart = sum(int(differs.sum()) for differs in lanes.differs) / lanes.steps
+    apart = sum(int(differs.sum()) for differs in replay.differs) / replay.steps
     thresholds = [
         Threshold(
             rule=rule,

@@ -113,7 +113,7 @@ def learn_log(
     """Return what an agent would have learnt from the rows numbered `learnt`, before its first episode."""
     state, nexts = log.state[learnt], log.next_state[learnt]
     pair = setting.pair_index[state, log.action[learnt]]
-    rewards = np.clip((log.reward[learnt] - setting.scale.low) / setting.scale.span, 0.0, 1.0)
+    rewards = log.scaled_rewards(setting)[learnt]
     episodes = int((log.t[learnt] == 0).sum())
     total = None if max_episodes is None else max_episodes + episodes
     knowledge = Knowledge.empty(setting, bounds, episodes=max_episodes, total_episodes=total)

@@ -8,10 +8,10 @@ from typing import Any
 __all__ = [
     "BaselineKnowledge",
     "Basis",
+    "BudgetOutcome",
     "Charges",
     "Curve",
     "HelpfulPair",
-    "Outcome",
     "Preview",
     "RuleBasis",
     "StageKnowledge",
@@ -126,7 +126,7 @@ class Charges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BudgetOutcome:
     """The steps that one rule allows on the replayed states with one budget.
 
     Args:
@@ -235,7 +235,7 @@ class Preview:
     notes: tuple[str, ...]
     baseline: BaselineKnowledge
     charges: Charges
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[BudgetOutcome, ...]
     curves: tuple[Curve, ...]
     thresholds: tuple[Threshold, ...]
     rules: tuple[RuleBasis, ...]
@@ -267,7 +267,7 @@ class Preview:
         ]
         return tuple(told)
 
-    def _told_outcomes(self) -> list[Outcome]:
+    def _told_outcomes(self) -> list[BudgetOutcome]:
         """Return the outcomes of the first rule; of many budgets, the smallest, middle and largest."""
         first = [outcome for outcome in self.outcomes if outcome.rule == self.rules[0].rule]
         return first if len(first) <= MOST_TOLD else [first[0], first[len(first) // 2], first[-1]]
@@ -291,7 +291,7 @@ class Preview:
             "given the data."
         )
 
-    def _about(self, outcome: Outcome) -> str:
+    def _about(self, outcome: BudgetOutcome) -> str:
         if self.charges.differing == 0:
             return f"With a budget of {outcome.eta:g} per episode there is nothing to try."
         if outcome.deviating == 0:
