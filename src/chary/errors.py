@@ -7,6 +7,7 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable, Sized
+from importlib.util import find_spec
 
 __all__ = [
     "CharyError",
@@ -21,6 +22,7 @@ __all__ = [
     "Unwritable",
     "as_float",
     "check_choice",
+    "check_installed",
     "check_integer",
     "check_real",
     "check_seed",
@@ -127,6 +129,16 @@ def check_integer(
             f"{value!r}.{' ' + way_out if way_out else ''}"
         )
     return whole
+
+
+def check_installed(package: str, purpose: str, extra: str) -> None:
+    """Check that an optional package is installed.
+
+    Raises:
+        InvalidSetting: if it is not, with the command that installs it.
+    """
+    if find_spec(package) is None:
+        raise InvalidSetting(f"{purpose} needs {package}. Run: pip install 'chary[{extra}]'.")
 
 
 def check_type(

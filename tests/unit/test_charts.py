@@ -159,7 +159,7 @@ def test_series_that_make_no_sense_are_refused() -> None:
 
 def test_matplotlib_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InvalidSetting, match="'matplotlib' must be installed"):
+    with pytest.raises(InvalidSetting, match=r"needs matplotlib\. Run: pip install 'chary\[figures\]'"):
         draw_files(EVERYTHING)
 
 

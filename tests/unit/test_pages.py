@@ -41,5 +41,5 @@ def test_a_missing_value_is_an_error_and_not_an_empty_text() -> None:
 
 def test_jinja_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(InvalidSetting, match=r"needs Jinja2\. Run: pip install 'chary\[figures\]'"):
+    with pytest.raises(InvalidSetting, match=r"needs jinja2\. Run: pip install 'chary\[figures\]'"):
         render("base.html", (), {})

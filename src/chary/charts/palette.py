@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chary.errors import InvalidSetting
+from chary.errors import check_installed
 
 __all__ = ["BAND_OPACITY", "BAR_GROUP", "GRID", "INK", "PALETTE", "require_matplotlib"]
 
@@ -30,9 +30,4 @@ def require_matplotlib() -> None:
     Raises:
         InvalidSetting: if it is not, with the command that installs it.
     """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as problem:
-        raise InvalidSetting(
-            "'matplotlib' must be installed to draw a figure. Run: pip install 'chary[figures]'."
-        ) from problem
+    check_installed("matplotlib", "Drawing a figure", "figures")

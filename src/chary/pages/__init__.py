@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import chary
-from chary.errors import InvalidSetting
+from chary.errors import check_installed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,10 +35,7 @@ def require_jinja() -> None:
     Raises:
         InvalidSetting: if it is not, with the command that installs it.
     """
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as problem:
-        raise InvalidSetting("Writing a page needs Jinja2. Run: pip install 'chary[figures]'.") from problem
+    check_installed("jinja2", "Writing a page", "figures")
 
 
 def render(template: str, folders: Sequence[str], values: Mapping[str, Any]) -> bytes:

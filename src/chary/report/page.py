@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from chary.charts import Chart, plotly_figure, thinned
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, check_installed
 from chary.pages import Table, render
 from chary.report.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts
 from chary.report.measured import Measured
@@ -93,12 +93,8 @@ def plotly_script() -> str:
     Raises:
         InvalidSetting: if plotly is not installed.
     """
-    try:
-        script = (
-            resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-        )
-    except (ImportError, OSError) as problem:
-        raise InvalidSetting("Writing a report needs plotly. Run: pip install 'chary[report]'.") from problem
+    check_installed("plotly", "Writing a report", "report")
+    script = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
     # Within a page, this would end the script.
     return script.replace("</script", "<\\/script")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from chary.pages import Table
-from chary.report.claims import Claim, say
+from chary.report.claims import Claim, say, say_rate
 from chary.report.measured import Measured, Place
 from chary.statistics import Estimate
 
@@ -22,6 +22,7 @@ __all__ = [
     "key_table",
     "paired_rows",
     "place_row",
+    "violation_cells",
     "violation_row",
 ]
 
@@ -58,6 +59,14 @@ def violation_row(measured: Measured, place: Place) -> dict[str, Any]:
     }
 
 
+def violation_cells(measured: Measured) -> Cells:
+    """Return the columns of violations on the page."""
+    return (
+        ("violations per 1,000 (95\N{NO-BREAK SPACE}%)", lambda place: say_rate(measured.rate(place))),
+        ("runs with any", lambda place: f"{measured.rate(place).broken_runs} of {measured.rate(place).runs}"),
+    )
+
+
 def key_table(measured: Measured, cells: Cells) -> Table | None:
     """Return some columns of every algorithm at the smallest and at the largest budget; None without any."""
     budgets = measured.budgets()
@@ -74,7 +83,7 @@ def key_table(measured: Measured, cells: Cells) -> Table | None:
 def paired_rows(
     measured: Measured,
     roles: Sequence[str],
-    measures: Sequence[str],
+    measures: Mapping[str, tuple[str, float]],
     compared: Callable[[Place, str], bool] = lambda place, role: True,
 ) -> list[dict[str, Any]]:
     """Return paired differences at equal seeds: every algorithm minus the first that has a role.
@@ -82,7 +91,7 @@ def paired_rows(
     Args:
         measured: The sweep.
         roles: The roles to compare with.
-        measures: Columns of `runs`.
+        measures: Columns of `runs` with their units, by heading.
         compared: Whether a place is compared with a role.
     """
     rows = []
@@ -97,7 +106,7 @@ def paired_rows(
             row = place_row(measured, place)
             del row["role"]
             row |= {"less": label, "pairs": len(measured.common(place, other))}
-            for name in measures:
+            for name, _ in measures.values():
                 difference = measured.difference(place, other, name)
                 assert difference is not None
                 row |= ends(name, difference)

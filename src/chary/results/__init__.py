@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chary.errors import InvalidData, InvalidSetting, check_choice
+from chary.errors import InvalidData, check_choice, check_installed
 from chary.results.columns import POINTS, Columns, Schema
 from chary.storage.files import as_path, write_file, writing
 from chary.sweeps.family import AnyAlgorithm
@@ -128,10 +128,7 @@ def require_polars() -> None:
     Raises:
         InvalidSetting: if it is not, with the command that installs it.
     """
-    try:
-        import polars  # noqa: F401
-    except ImportError as problem:
-        raise InvalidSetting("Reading results needs Polars. Run: pip install 'chary[report]'.") from problem
+    check_installed("polars", "Reading results", "report")
 
 
 class _Place(NamedTuple):

@@ -10,8 +10,8 @@ import numpy as np
 
 from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
-from chary.report.measured import Measured, Place
-from chary.report.tables import Cells, ends, paired_rows, place_row, violation_row
+from chary.report.measured import UNKNOWN, Measured, Place
+from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
 from chary.results.hiv import ACTIONS
 from chary.statistics import Estimate
 
@@ -121,16 +121,11 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
 
 def summary_cells(measured: Measured) -> Cells:
     """Return the columns of the summary on the page."""
-
-    def any_of(place: Place) -> str:
-        return f"{measured.rate(place).broken_runs} of {measured.rate(place).runs}"
-
     return (
         ("algorithm", lambda place: place.algorithm),
         ("maximum return, millions (95\N{NO-BREAK SPACE}%)", lambda place: millions(measured, place)),
         ("last tenth, millions", lambda place: millions(measured, place, "late_return")),
-        ("violations per 1,000 (95\N{NO-BREAK SPACE}%)", lambda place: say_rate(measured.rate(place))),
-        ("runs with any", any_of),
+        *violation_cells(measured),
         ("z*, mean", lambda place: say(measured.mean(place, "true_deficit"))),
         ("z*, largest", lambda place: say_value(_largest(measured, place, "true_deficit_max"))),
         ("booked per episode", lambda place: say(measured.mean(place, "deficit_mean"))),
@@ -152,7 +147,7 @@ def table_1_rows(measured: Measured) -> list[dict[str, Any]]:
     rows = []
     for entry in TABLE_1:
         place = measured_entry(measured, entry)
-        here = None if place is None else measured.mean(place, "max_return")
+        here = UNKNOWN if place is None else measured.mean(place, "max_return")
         values = np.zeros(0) if place is None else measured.column(place, "max_return")
         rows.append(
             {
@@ -160,13 +155,13 @@ def table_1_rows(measured: Measured) -> list[dict[str, Any]]:
                 "algorithm": None if place is None else place.algorithm,
                 "budget": entry.budget,
                 "seeds": len(values),
-                "max_return": None if here is None else here.value,
+                "max_return": here.value,
                 "max_return_deviation": _deviation(values),
-                "max_return_low": None if here is None else here.low,
-                "max_return_high": None if here is None else here.high,
+                "max_return_low": here.low,
+                "max_return_high": here.high,
                 "paper": entry.mean * MILLION,
                 "paper_deviation": entry.deviation * MILLION,
-                "relative": None if here is None else here.value / (entry.mean * MILLION) - 1.0,
+                "relative": here.value / (entry.mean * MILLION) - 1.0,
             }
         )
     return rows
@@ -177,7 +172,7 @@ def table_1(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = []
     for row in rows:
         paper = _plus_minus(row["paper"], row["paper_deviation"])
-        if row["max_return"] is None:
+        if not row["seeds"]:
             cells.append([str(row["entry"]), "not run", "", paper, "", ""])
             continue
         here = Estimate(*(row[f"max_return{end}"] for end in ("", "_low", "_high")))
@@ -248,7 +243,7 @@ def action_table(measured: Measured) -> Table:
 
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:
     """Return paired differences: every algorithm minus DQN, and minus CQL."""
-    return paired_rows(measured, COMPARED_WITH, [name for name, _ in DIFFERENCES.values()])
+    return paired_rows(measured, COMPARED_WITH, DIFFERENCES)
 
 
 def _deviation(values: Any) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import Measured, Place
-from chary.report.tables import Cells, ends, paired_rows, place_row, violation_row
+from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
 from chary.statistics import interquartile_mean
 
 __all__ = ["DIFFERENCES", "difference_rows", "key_cells", "summary_cells", "summary_rows"]
@@ -49,9 +49,6 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
 def summary_cells(measured: Measured) -> Cells:
     """Return the columns of the summary on the page."""
 
-    def any_of(place: Place) -> str:
-        return f"{measured.rate(place).broken_runs} of {measured.rate(place).runs}"
-
     def frozen(place: Place) -> str:
         total = measured.column(place, "violations_frozen").sum()
         return say_value(1000 * float(total / measured.rate(place).episodes))
@@ -60,8 +57,7 @@ def summary_cells(measured: Measured) -> Cells:
         ("algorithm", lambda place: place.algorithm),
         ("regret, mean (95\N{NO-BREAK SPACE}%)", lambda place: say(measured.mean(place, "regret"))),
         ("regret, IQM", lambda place: say_value(interquartile_mean(measured.column(place, "regret")))),
-        ("violations per 1,000 (95\N{NO-BREAK SPACE}%)", lambda place: say_rate(measured.rate(place))),
-        ("runs with any", any_of),
+        *violation_cells(measured),
         ("… frozen baseline", frozen),
         ("largest z*", lambda place: say_value(float(measured.column(place, "true_deficit_max").max()))),
         (
@@ -88,7 +84,7 @@ def difference_rows(measured: Measured) -> list[dict[str, Any]]:
     def compared(place: Place, role: str) -> bool:
         return role != "paper" or measured.role(place) in ("ours", "chosen", "naive")
 
-    return paired_rows(measured, COMPARED_WITH, [name for name, _ in DIFFERENCES.values()], compared)
+    return paired_rows(measured, COMPARED_WITH, DIFFERENCES, compared)
 
 
 def _seconds(measured: Measured, place: Place) -> float:
