@@ -1,7 +1,7 @@
 """One step of a deep agent in two halves: choose an action; learn from what it did.
 
-The compiled loop puts the environment between the halves inside JAX; the step API has the environment
-outside, and calls both halves of two neighbouring steps at once.
+The compiled loop has the environment between the halves, inside JAX. The step API has it outside, and calls
+the second half of one step together with the first half of the next.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def choose(
 ) -> Choice:
     """Return the choice of the agent `options.agent`; where not `playing`, nothing is booked.
 
-    `busy` says that another open episode plays the chain, so that this one cannot take it up.
+    With `busy`, another open episode plays the chain, so that this one cannot take it up.
     """
     inputs = _acting_inputs(options, state.chain, observation, t, horizon)
     values = forward(state.plan, inputs)[:, 0]
@@ -181,7 +181,7 @@ def _plan(state: State) -> Networks:
 def _acting_inputs(
     options: DeepOptions, chain: ChainState, observation: jax.Array, t: jax.Array, horizon: int
 ) -> jax.Array:
-    """Return the networks' inputs (1, D), or (3, 1, D) where the explorer has a clock of its own."""
+    """Return the networks' inputs (1, D), or (3, 1, D) where the explorer has another clock."""
     now = with_time(observation, t, horizon)
     if options.agent != "chary" or options.clock == "episode":
         return now[None]

@@ -164,7 +164,7 @@ class DeepAgent:
 
     @property
     def standing(self) -> str:
-        """How sure the promise is: networks are not bounds."""
+        """The standing of the promise: networks are not bounds."""
         return "uncertified"
 
     def ledger(self, episode: EpisodeId) -> Ledger:

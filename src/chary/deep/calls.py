@@ -30,14 +30,35 @@ CHUNK = 512
 OWN_FIELDS = ("fed", "complete", "refused", "explored")
 CHAIN_FIELDS = ("open", "target", "length", "idle")
 
-__all__ = ["Calls", "Own", "Seen", "compiled_calls", "own_of", "remember_all", "shared", "with_own"]
+__all__ = [
+    "Calls",
+    "Own",
+    "Question",
+    "Seen",
+    "compiled_calls",
+    "own_of",
+    "remember_all",
+    "shared",
+    "with_own",
+]
 
 
 class Seen(NamedTuple):
-    """A step that was observed and not learnt from yet; `explored` says that the chain moves on with it."""
+    """A step that was observed and not learnt from yet; with `explored`, the chain moves on with it."""
 
     step: Observed
     explored: Any
+
+
+class Question(NamedTuple):
+    """The next step of an episode; `busy` as in `chary.deep.acting.choose`."""
+
+    ledger: Ledger
+    draws: Draws
+    rule: Rule
+    observation: Any
+    t: Any
+    busy: Any
 
 
 class Own(NamedTuple):
@@ -122,15 +143,8 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         state, _, draws = opened(options, state, horizon)
         return state, draws, first_ledger()
 
-    def choose_(
-        state: State,
-        ledger: Ledger,
-        draws: Draws,
-        rule: Rule,
-        observation: jax.Array,
-        t: jax.Array,
-        busy: jax.Array,
-    ) -> tuple[ChainState, Ledger, jax.Array]:
+    def choose_(state: State, asked: Question) -> tuple[ChainState, Ledger, jax.Array]:
+        ledger, draws, rule, observation, t, busy = asked
         choice = choose(
             options, rule, state, ledger, observation, t, horizon, at(draws, t), jnp.asarray(yes), busy
         )
@@ -155,18 +169,9 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         )
         return learnt
 
-    def learn_and_choose(
-        state: State,
-        ledger: Ledger,
-        draws: Draws,
-        rule: Rule,
-        observation: jax.Array,
-        t: jax.Array,
-        busy: jax.Array,
-        seen: Seen,
-    ) -> tuple[State, Ledger, jax.Array]:
-        learnt = learn(state, draws, seen, t - 1)
-        chain, ledger, row = choose_(learnt, ledger, draws, rule, observation, t, busy)
+    def learn_and_choose(state: State, asked: Question, seen: Seen) -> tuple[State, Ledger, jax.Array]:
+        learnt = learn(state, asked.draws, seen, asked.t - 1)
+        chain, ledger, row = choose_(learnt, asked)
         return learnt._replace(chain=chain), ledger, row
 
     def learn_and_close(state: State, busy: jax.Array, draws: Draws, seen: Seen, t: jax.Array) -> State:

@@ -1,4 +1,4 @@
-"""An environment inside JAX: three pure functions, two numbers, and what reports say of it."""
+"""An environment inside JAX: three pure functions, two numbers, and the labels and units of its reports."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Environment(NamedTuple):
 
     Args:
         reset: From a key to a start state.
-        observe: From a state to what a network sees: a standardised vector of fixed length.
+        observe: From a state to the input of the networks: a standardised vector of fixed length.
         step: From a state and an action in 0..A-1 to the next state, the reward and whether that is terminal.
         n_actions: A.
         horizon: H, the steps of an episode.
-        labels: Name and value of what reports call it by, such as (("problem", "hiv"), ("patient", 5)).
+        labels: Names and values that identify it in reports, such as (("problem", "hiv"), ("patient", 5)).
         reward_mean: The mean that was subtracted from rewards, in their raw units.
         reward_std: The number that rewards were divided by: raw = mean + std * reward.
     """

@@ -1,4 +1,4 @@
-"""All that a deep agent knows, as one pytree, and the one step by which all three networks learn."""
+"""The state of a deep agent as one pytree, and the update by which all three networks learn."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class State(NamedTuple):
     """A whole training run between two episodes.
 
     Args:
-        networks: What learns.
-        targets: What it learns towards, behind `networks`.
-        plan: What acts: frozen during an episode; its explorer stays for the whole of a chain.
+        networks: The networks that learn.
+        targets: Target networks, which follow `networks`.
+        plan: The networks that act: frozen during an episode; its explorer stays for the whole of a chain.
         optimiser: Adam's moments for all networks.
         features: The fixed features of the bonus.
         inverse: The bonus matrices, inverted, side by side, shape (F, A F).
-        replay: What was seen.
+        replay: The transitions observed.
         chain: The meta-rollout in the making.
-        key: What later randomness comes from.
+        key: The key of later randomness.
         episodes: Episodes played after the warm-up.
         updates: Updates made.
         log_temperature: Of SAC alone; stays 0 for others.
@@ -55,7 +55,7 @@ class State(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What the plan says of one observation: the actions proposed, and the charge of every action (A,)."""
+    """The plan at one observation: the actions proposed, and the charge of every action (A,)."""
 
     explorer: jax.Array
     baseline: jax.Array
@@ -63,7 +63,7 @@ class Prices(NamedTuple):
 
 
 def first_state(options: DeepOptions, observation_size: int, n_actions: int, key: jax.Array) -> State:
-    """Return a learner that has seen nothing."""
+    """Return a learner without data."""
     networks_key, features_key, later = jax.random.split(key, 3)
     inputs = observation_size + 1
     networks = first_networks(networks_key, inputs, options.width, n_actions)
@@ -90,7 +90,7 @@ def prices(values: jax.Array) -> Prices:
     """Read the three networks' values (3, A) at one observation, eq. (4).
 
     The charge of `a` is V_hi - Q_lo(a), and 0 for the baseline's own action. V_hi is at least the best Q_lo,
-    whatever the networks say: an upper bound below a lower one is a mistake of theirs, and would make other
+    whatever the networks give: an upper bound below a lower one is an error of theirs, and would make other
     actions free.
     """
     lower = values[LOWER]
@@ -102,7 +102,7 @@ def prices(values: jax.Array) -> Prices:
 
 
 def looked_up(options: DeepOptions, state: State, batch: Batch) -> tuple[State, Batch]:
-    """Compute the bonuses of the first `options.fresh` transitions anew, and keep them.
+    """Compute the bonuses of the first `options.fresh` transitions again, and keep them.
 
     A bonus falls with every step of its action and never grows, so an old one is too large, never too small.
     """
@@ -113,7 +113,7 @@ def looked_up(options: DeepOptions, state: State, batch: Batch) -> tuple[State, 
 
 
 def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
-    """Return what the networks should say of a batch, shape (n, B); of SAC's actor it says nothing."""
+    """Return the targets of all networks for a batch, shape (n, B); SAC's actor has none."""
     bonus = batch.bonuses
     after = forward(state.targets, batch.next_inputs)
     choosing = forward(one(state.networks, EXPLORER), batch.next_inputs)[0]

@@ -36,17 +36,17 @@ __all__ = ["EpisodeLog", "StepLog", "begin", "blank_log", "proceed", "train"]
 
 
 class EpisodeLog(NamedTuple):
-    """What each episode came to, shape (K,).
+    """The log of every episode, shape (K,).
 
     Args:
         returns: Discounted sum of rewards.
         rewards: Plain sum of rewards.
         steps: Steps played.
-        deficit: What the ledger has booked; 0 for agents without one.
+        deficit: The deficit booked in the ledger; 0 for agents without one.
         explored: Steps that the explorer, or chance, chose.
         deviated: Steps at which another action than the baseline's was played.
         actions: How often each action was played, shape (K, A).
-        charges: Sum of the charges of all actions played, booked or not, capped by nothing.
+        charges: Sum of the charges of all actions played, booked or not, without any cap.
         largest_charge: The largest charge among them.
         losses: Mean losses of explorer, V_hi and Q_lo, shape (K, 3).
     """
@@ -64,7 +64,7 @@ class EpisodeLog(NamedTuple):
 
 
 class StepLog(NamedTuple):
-    """Every step, shape (K, H, ...); `played` is False after an early end. `state` is the environment's."""
+    """The log of every step, shape (K, H, ...); `played` is False after an early end."""
 
     state: Any
     observation: jax.Array
@@ -77,7 +77,7 @@ class StepLog(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where an episode is."""
+    """The present place of an episode."""
 
     state: Any
     observation: jax.Array
@@ -91,9 +91,9 @@ def train(
     """Train an agent for `options.episodes` episodes after its warm-up.
 
     Args:
-        environment: What is played.
-        options: Who plays, and how it learns.
-        key: Where all randomness comes from.
+        environment: The environment to play.
+        options: The agent, and how it learns.
+        key: The key of all randomness.
         rule: Replaces that of the options; its numbers may be arrays, for `jax.vmap` over budgets.
 
     Raises:
@@ -163,12 +163,12 @@ def proceed(
     """Play and learn from that many more episodes.
 
     Args:
-        environment: What is played.
+        environment: The environment to play.
         options: Those the state began with.
-        state: What `begin` or an earlier call returned.
-        episodes: How many, >= 1.
+        state: The result of `begin` or of an earlier call.
+        episodes: The number of episodes, >= 1.
         rule: Replaces that of the options.
-        record: Also return a `StepLog`. After one episode `state.plan` is the plan it was played by.
+        record: Also return a `StepLog`. After one episode `state.plan` is the plan it was played with.
 
     Returns:
         The state and an `EpisodeLog`, or the state and both logs.
@@ -207,7 +207,7 @@ def _checked(environment: Environment, options: DeepOptions, key: jax.Array) -> 
     if options.action >= environment.n_actions:
         raise InvalidAction(
             f"'action' must lie in 0..{environment.n_actions - 1}, got {options.action!r}. "
-            "It is what the agent 'constant' plays."
+            "It is the action of the agent 'constant'."
         )
     return size
 

@@ -1,7 +1,7 @@
-"""What the three networks learn towards, and how far they are from it.
+"""The targets of the three networks, and the losses towards them.
 
-A transition ends where the environment does or the horizon; nothing is earned after that, so the targets are
-those of a problem of finite horizon. All arrays have the batch's axis first.
+A transition ends an episode at a terminal state or at the horizon. Nothing is earned after that, so the
+targets are those of a problem of finite horizon. All arrays have the batch's axis first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a deep agent is and how it learns: every number that training needs, checked once."""
+"""The options of a deep agent: its kind, and every number that training needs, checked once."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ LARGEST_REPLAY = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepOptions:
-    """How to train, in the environment's own units of reward.
+    """The options of training, in the environment's units of reward.
 
     Args:
         agent: `chary` is shielded; `dqn` is epsilon-greedy double DQN; `cql` is greedy in a conservative Q
             and explores nothing; `sac` is discrete soft actor-critic; `random` and `constant` learn, but
-            play without looking.
+            do not play by what they learn.
         episodes: Episodes to play, >= 1, after the warm-up.
         discount: gamma, in [0, 1].
         eta: The budget of one episode, >= 0.
         rule: Which steps the budget affords, as in `Rule.named`.
         step_bound: Of the rule `capped` alone, > 0.
         after_refusal: `pause` or `close`.
-        charge_from: A charge counts as the network says, discounted from the `step` it is booked at, or
-            times gamma^t, from the `start` of the episode.
+        charge_from: A charge is discounted from the `step` it is booked at, as networks estimate it, or from
+            the `start` of the episode, times gamma^t.
         chains: False explores from the start of each episode until refused.
         radius: Distance in observations at which a state is a chain's target, >= 0.
         patience: Abandon a chain once this many episodes have ended since it last advanced; None never does.
-        clock: The time an explorer is told: the `episode`'s, or `meta`, its chain's length.
-        lower: How Q_lo is learnt: `lcb` or `cql`; the agent `cql` has `cql` in any case.
+        clock: The explorer's time input: that of the `episode`, or `meta`, its chain's length.
+        lower: The way Q_lo is learnt: `lcb` or `cql`; the agent `cql` always has `cql`.
         beta: Bonuses' weight in V_hi and, under `lcb`, in Q_lo, >= 0.
         optimism: Bonuses' weight in the explorer, >= 0; `dqn` and `sac` have none.
         cql_weight: alpha of CQL(H), >= 0.
-        features: Random Fourier features an action, >= 1.
+        features: Random Fourier features per action, >= 1.
         length_scale: Distance over which features vary, > 0.
-        fresh: Transitions of a batch whose bonus is computed anew, >= 1; others keep the one computed last,
+        fresh: Transitions of a batch whose bonus is computed again, >= 1; others keep the one computed last,
             which is larger.
         ridge: The bonus matrices start as this multiple of the identity, > 0.
         width: Units of each of the two hidden layers, >= 1.
@@ -146,7 +146,7 @@ class DeepOptions:
 
     @property
     def budget_rule(self) -> Rule:
-        """The rule that the budget makes; with chains off the first refusal closes the episode."""
+        """The rule of the budget; with chains off the first refusal closes the episode."""
         rule = Rule.named(
             self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal
         )
@@ -154,10 +154,10 @@ class DeepOptions:
 
     @property
     def lower_bound(self) -> str:
-        """How Q_lo is learnt in fact."""
+        """The way Q_lo is learnt, given the agent."""
         return "cql" if self.agent == "cql" else self.lower
 
     @property
     def explorer_beta(self) -> float:
-        """The weight of bonuses in the explorer in fact."""
+        """The weight of bonuses in the explorer, given the agent."""
         return 0.0 if self.agent in ("dqn", "sac") else self.optimism

@@ -1,4 +1,4 @@
-"""What was seen, in a ring of fixed size: one row a transition, so that one array moves."""
+"""A ring of fixed size with the transitions observed: one row per transition, so that one array moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTRA = 4
 class Batch(NamedTuple):
     """Transitions as networks read them: inputs (B, D) hold observation and time; the rest has shape (B,).
 
-    `bonuses` are those found when each was last looked up; `places` says where the ring keeps it.
+    `bonuses` were computed when each transition was last drawn; `places` are their rows in the ring.
     """
 
     inputs: jax.Array
@@ -36,7 +36,7 @@ class Replay(NamedTuple):
 
 
 def empty_replay(capacity: int, inputs: int) -> Replay:
-    """Return a ring that holds nothing."""
+    """Return an empty ring."""
     return Replay(jnp.zeros((capacity, 2 * inputs + EXTRA), jnp.float32), jnp.int32(0))
 
 

@@ -148,7 +148,7 @@ def advance(
 
 
 def part(options: DeepOptions, chain: ChainState, observation: jax.Array) -> ChainState:
-    """Return the chain after a step of its own that was not played: it waits where that was to be played."""
+    """Return the chain after one of its steps was not played: it waits where that was to be played."""
     unfinished, no = chain.fed & ~chain.complete, jnp.bool_(False)
     return chain._replace(
         open=chain.open & (options.chains | ~unfinished),

@@ -10,7 +10,7 @@ import numpy as np
 
 from chary.agents._episodes import OpenEpisode
 from chary.deep.acting import Draws
-from chary.deep.calls import Calls, Own, Seen, own_of, with_own
+from chary.deep.calls import Calls, Own, Question, Seen, own_of, with_own
 from chary.deep.learner import State
 from chary.deep.observations import Floats
 from chary.deep.options import DeepOptions
@@ -83,12 +83,13 @@ class Turns:
         if now.late:
             # The observation is where the last step led.
             self._move(self._calls.move, np.bool_(now.steps[-1].decision.explored), observation)
-        told = (pinned.ledger, pinned.draws, rule, observation, np.int32(now.t), self._busy(now))
+        busy = self._busy(now)
+        asked = Question(pinned.ledger, pinned.draws, rule, observation, np.int32(now.t), busy)
         if unlearnt is None:
-            chain, pinned.ledger, row = self._calls.choose(self.state, *told)
+            chain, pinned.ledger, row = self._calls.choose(self.state, asked)
             self.state = self.state._replace(chain=chain)
         else:
-            self.state, pinned.ledger, row = self._calls.learn_and_choose(self.state, *told, unlearnt)
+            self.state, pinned.ledger, row = self._calls.learn_and_choose(self.state, asked, unlearnt)
         # One transfer from the device for all of it.
         numbers: list[float] = np.asarray(row).tolist()
         return numbers

@@ -65,7 +65,7 @@ class EpisodeAudit(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """Where some rollouts of the baseline are; `weight` is gamma to the power of a lane's steps so far."""
+    """The places of some rollouts; `weight` is gamma to the power of a lane's steps so far."""
 
     state: Any
     action: jax.Array

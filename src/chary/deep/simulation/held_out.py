@@ -1,7 +1,7 @@
-"""Episodes that nothing is learnt from: do charges cover what actions cost, wherever one might be played?
+"""Episodes that nothing is learnt from: do charges cover the true cost of actions, whichever is played?
 
-The steps a shield authorises are no fair sample: it takes those whose charge is low. Here the baseline plays,
-and now and then an action at random in its place, so that every action is looked at along the baseline's way.
+The steps that a shield authorises are not a fair sample: their charges are low. Here the baseline plays, and
+at random an action drawn in its place, so that every action is audited along the baseline's way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chary.errors import check_real
 
 __all__ = ["SHARE", "held_out_audit"]
 
-# How often an action at random is played.
+# Share of steps at which an action is drawn at random.
 SHARE = 0.1
 
 
@@ -38,14 +38,14 @@ def held_out_audit(
     """Audit one episode of the baseline with random deviations; pure, for `jax.jit` and `jax.vmap`.
 
     Args:
-        environment: What is played.
-        options: What the plan was learnt with.
+        environment: The environment to play.
+        options: The options that the plan was learnt with.
         plan: The networks that price and play.
-        key: Where deviations and the start come from.
+        key: The key of deviations and of the start.
         share: The probability of a deviation at a step, in [0, 1].
 
     Raises:
-        InvalidSetting: if `share` is no probability, or as `audit_episode` does.
+        InvalidSetting: if `share` is not a probability, or as `audit_episode` does.
     """
     check_real("share", share, low=0.0, high=1.0)
     reset_key, draw_key = jax.random.split(key)
