@@ -55,7 +55,7 @@ def browser() -> str:
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         if REQUIRED:
-            pytest.fail("a browser must be installed where CHARY_REQUIRE_BROWSER=1, got none")
+            pytest.fail("a browser must be installed where CHARY_REQUIRE_BROWSER=1")
         pytest.skip("no Chromium is installed; CHARY_REQUIRE_BROWSER=1 makes this a failure")
     return found
 

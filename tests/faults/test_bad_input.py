@@ -188,7 +188,7 @@ def twice() -> sparse.coo_array:
         (lambda: arrays(R=[[0, 2], [0, 0]]), r"'R' must lie in \[0, 1\], got 2"),
         (lambda: arrays(R=[[0, np.inf], [0, 0]]), r"'R' must be finite, got inf"),
         (lambda: arrays(horizon=0), r"'horizon' must be a whole number >= 1, got 0"),
-        (lambda: arrays(allowed=[[1, 1], [0, 0]]), r"'allowed' must leave .* got none in state 1"),
+        (lambda: arrays(allowed=[[1, 1], [0, 0]]), r"'allowed' must leave .* got 0 in state 1"),
         (lambda: arrays(terminal=[1], start=1), r"'start' must not be a terminal state, got state 1"),
         (lambda: arrays(recorded_policy=[0, 7]), r"'recorded_policy' must .* got .*7"),
         (lambda: arrays(terminal=[1], reward_range=(-1, 1)), r"'reward_range' must start at 0 .* got -1"),

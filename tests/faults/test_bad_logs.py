@@ -54,7 +54,7 @@ def test_the_good_file_is_good(tmp_path: Path) -> None:
 BROKEN: list[tuple[str, str | bytes, str]] = [
     ("nothing", "", r"must contain at least one row, got an empty file"),
     ("blank", "\n\n", r"must start with the names of its columns, got an empty row 1"),
-    ("header only", HEADER, r"must contain at least one row below its header, got none"),
+    ("header only", HEADER, r"must contain at least one row below its header, got 0"),
     ("no header", "".join(f"{row}\n" for row in ROWS), r"must have the columns episode, .* got no 'episode'"),
     ("missing", text().replace("action", "acton"), r"got no 'action'\. Did you mean 'acton'\?"),
     ("missing next", text().replace("next_state", "after"), r"got no 'next_state'"),
@@ -320,7 +320,7 @@ def columns(**changes: Any) -> dict[str, Any]:
             r"'episode' must contain at least one transition",
         ),
         (lambda: Log(**columns(), row=[1]), r"'row' must be as long as 'episode', 2, got 1"),
-        (lambda: Log.from_transitions([]), r"'episodes' must contain at least one transition, got none"),
+        (lambda: Log.from_transitions([]), r"'episodes' must contain at least one transition, got 0"),
         (lambda: Log.from_transitions(NO_LOG), r"'episodes' must be lists of transitions"),
         (
             lambda: Log.from_transitions([[Transition(0, 0, 0.0, 1, False), NO_LOG]]),
@@ -453,7 +453,7 @@ def parquet(**changes: Any) -> bytes:
         (parquet(terminated=[0, 3]), r"'terminated' must be 0 or 1.* got 3 in row 2"),
         (parquet(next_state=[2, 2]), r"'next_state' must be .* got 2, and then 1 in row 2, in row 1\."),
         (parquet(mood=[0, 0]), r"got 'mood' too"),
-        (parquet(**{name: [] for name in columns()}), r"must contain at least one row, got none"),
+        (parquet(**{name: [] for name in columns()}), r"must contain at least one row, got 0"),
     ],
 )
 def test_a_broken_parquet_file_is_refused(content: bytes, pattern: str, tmp_path: Path) -> None:

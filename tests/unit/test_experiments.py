@@ -105,7 +105,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("episodes = 60", "episods = 60", r"got 'episods'\. Did you mean 'episodes'\?"),
     ("episodes = 60", 'episodes = "60"', r"'episodes' must be a whole number >= 1, got '60'"),
     ("episodes = 60", "episodes = 0", r"'episodes' must be a whole number >= 1, got 0"),
-    ("episodes = 60", "", r"'episodes' must be given in an experiment, got none"),
+    ("episodes = 60", "", r"'episodes' must be given in an experiment\. Add"),
     ("etas = [0.2, 0.4]\nbonus", "etas = 0.2\nbonus", r"'etas' must be a list of budgets, got 0\.2"),
     ("etas = [0.2, 0.4]\nbonus", "etas = [0.2, -1]\nbonus", r"'etas' must lie in \[0, inf\], got -1"),
     ("etas = [0.2, 0.4]\nbonus", "etas = [0.2, inf]\nbonus", r"'etas' must be finite, got inf"),

@@ -74,7 +74,7 @@ BAD_ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "cap inf": ({"value_cap": math.inf}, r"'value_cap' must lie in \(0, inf\), got inf\."),
     "no allowed action": (
         {"allowed": [[True, True], [False, False]]},
-        r"'allowed' must leave every state an action, got none in state 1\. Allow one, or list the state as",
+        r"'allowed' must leave every state an action, got 0 in state 1\. Allow one, or list the state as",
     ),
     "mask shape": ({"allowed": [True, True]}, r"'allowed' must have shape \(2, 2\), got \(2,\)\."),
     "terminal": ({"terminal": [2]}, r"'terminal' must contain states 0\.\.1, got 2\."),
@@ -170,7 +170,7 @@ BAD_ROWS: dict[str, tuple[dict[tuple[int, int], list[tuple[int, float, float]]],
     ),
     "missing state": (
         {(0, 0): [(0, 1.0, 0.0)]},
-        r"'allowed' must leave every state an action, got none in state 1\.",
+        r"'allowed' must leave every state an action, got 0 in state 1\.",
     ),
 }
 
@@ -219,7 +219,7 @@ def test_bad_sparse_rows_are_refused(P: Any, R: NDArray[np.float64], message: st
         ({"horizon": True}, r"'horizon' must be a whole number >= 1, got True\."),
         (
             {"allowed": np.zeros((3, 2), dtype=bool)},
-            r"'allowed' must leave every state an action, got none in state 0",
+            r"'allowed' must leave every state an action, got 0 in state 0",
         ),
         ({"terminal": [3]}, r"'terminal' must contain states 0\.\.2, got 3\."),
         ({"discount": 1.1}, r"'discount' must lie in \(0, 1\], got 1\.1\."),

@@ -257,7 +257,7 @@ class Episodes(Generic[S, P]):
             outstanding = now.outstanding
             if not outstanding:
                 raise OutOfOrder(
-                    f"'observe' must follow an action, got none outstanding in episode {now.name!r}. Call "
+                    f"'observe' must follow an action, but none is outstanding in episode {now.name!r}. Call "
                     "act first."
                 )
             if len(outstanding) > 1:

@@ -86,7 +86,7 @@ def csv_table(
             f"{first_ragged[1]} in {where('row', first_ragged[0], ragged - 1)}."
         )
     if number == 2:
-        raise InvalidData(f"{str(path)!r} must contain at least one row below its header, got none.")
+        raise InvalidData(f"{str(path)!r} must contain at least one row below its header, got 0.")
     wrong = [column for column in columns.values() if column.wrong]
     if wrong:
         raise min(wrong, key=lambda column: column.first[0]).refusal()

@@ -93,7 +93,7 @@ class Bins:
                 f"'edges' must be one list of numbers per dimension, got {shown(edges)}."
             ) from problem
         if not arrays:
-            raise InvalidSetting("'edges' must describe at least one dimension, got none.")
+            raise InvalidSetting("'edges' must describe at least one dimension, got 0.")
         for d, each in enumerate(arrays):
             if each.ndim != 1 or len(each) < 2 or not (each[:-1] < each[1:]).all():
                 raise InvalidSetting(

@@ -166,7 +166,7 @@ class _Table:
             return columns, Places(rows, "row")
         places = Places(np.arange(1, self._frame.height + 1), "row")
         if not self._frame.height:
-            raise InvalidData(f"{str(self._path)!r} must contain at least one row, got none.")
+            raise InvalidData(f"{str(self._path)!r} must contain at least one row, got 0.")
         return {name: parquet_column(self._frame, name, kind, places) for name, kind in kinds.items()}, places
 
 

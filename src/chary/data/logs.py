@@ -106,7 +106,7 @@ class Log:
             if len(column) != size:
                 raise InvalidData(f"{name!r} must be as long as 'episode', {size}, got {len(column)}.")
         if size == 0:
-            raise InvalidData("'episode' must contain at least one transition, got none.")
+            raise InvalidData("'episode' must contain at least one transition, got 0.")
         counting = Places(np.arange(size), "entry")
         given_rows = counting.number if row is None else as_column("row", row)
         if len(given_rows) != size:
@@ -169,7 +169,7 @@ class Log:
                     f"'episodes' must be lists of transitions, got {shown(step)} in episode {k}, t {t}."
                 )
         if not steps:
-            raise InvalidData("'episodes' must contain at least one transition, got none.")
+            raise InvalidData("'episodes' must contain at least one transition, got 0.")
         objects = {
             name: np.fromiter((getattr(step, name) for _, _, step in steps), dtype=object, count=len(steps))
             for name in Transition._fields

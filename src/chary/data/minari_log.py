@@ -55,7 +55,7 @@ def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known
         columns["terminated"].append(episode.terminations)
         observed.append((points[:-1], points[1:]))
     if not observed:
-        raise InvalidData("'dataset' must contain at least one episode, got none.")
+        raise InvalidData("'dataset' must contain at least one episode, got 0.")
     try:
         joined = {name: np.concatenate(parts) for name, parts in columns.items()}
         states = {

@@ -44,7 +44,7 @@ def tree_like(shapes: Any, arrays: Mapping[str, NDArray[Any]], prefix: str = "")
     for path, like in leaves:
         name = prefix + _name(path)
         if name not in arrays:
-            raise InvalidData(f"{name!r} must be in a saved agent, got none.")
+            raise InvalidData(f"{name!r} must be in a saved agent. The file is not complete.")
         array, is_key = arrays[name], jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
         wanted = jax.eval_shape(jax.random.key_data, like) if is_key else like
         if (array.shape, array.dtype) != (wanted.shape, wanted.dtype):

@@ -72,7 +72,7 @@ def allowed_mask(allowed: ArrayLike | None, S: int, A: int, terminal: Bools) -> 
     stuck = ~mask.any(axis=1) & ~terminal
     if stuck.any():
         raise InvalidMDP(
-            f"'allowed' must leave every state an action, got none in state {int(np.flatnonzero(stuck)[0])}. "
+            f"'allowed' must leave every state an action, got 0 in state {int(np.flatnonzero(stuck)[0])}. "
             "Allow one, or list the state as terminal."
         )
     return mask

@@ -143,7 +143,7 @@ def _rules(rules: Iterable[str], step_bound: float | None) -> tuple[str, ...]:
         raise InvalidSetting(f"'rules' must be a list of names, got {rules!r}.") from problem
     if not names:
         raise InvalidSetting(
-            f"'rules' must contain at least one rule, got none. Choose from {', '.join(RULES)}."
+            f"'rules' must contain at least one rule, got 0. Choose from {', '.join(RULES)}."
         )
     if step_bound is not None:
         if "capped" not in names:

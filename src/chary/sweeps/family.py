@@ -258,7 +258,7 @@ def check_etas(etas: object) -> None:
 def check_unique(name: str, values: Sequence[object], *, empty: bool = False) -> None:
     """Raise InvalidSetting if a value is there twice, or there is none."""
     if not (values or empty):
-        raise InvalidSetting(f"{name!r} must contain at least one, got none.")
+        raise InvalidSetting(f"{name!r} must contain at least one entry, got 0.")
     twice = sorted({str(value) for value in values if values.count(value) > 1})
     if twice:
         raise InvalidSetting(f"{name!r} must differ from each other, got {twice[0]} twice.")

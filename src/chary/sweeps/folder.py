@@ -269,13 +269,13 @@ class SweepFolder:
         where = self._runs / run
         manifest = read_json(where / "manifest.json")
         if manifest is None:
-            raise InvalidData(f"run {run} must have a readable manifest.json, got none.")
+            raise InvalidData(f"run {run} must have a readable manifest.json, which is missing.")
         files: dict[str, bytes] = {}
         for name in FILES:
             try:
                 files[name] = (where / name).read_bytes()
             except OSError as problem:
-                raise InvalidData(f"run {run} must have a file {name}, got none.") from problem
+                raise InvalidData(f"run {run} must have a file {name}, which is missing.") from problem
             if hashlib.sha256(files[name]).hexdigest() != manifest.get(name):
                 raise InvalidData(
                     f"run {run} must be as it was written, got a {name} that differs from its manifest."

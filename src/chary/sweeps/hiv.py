@@ -164,7 +164,7 @@ def learner_options(spec: RunSpec) -> DeepOptions:
         check_choice("option of a deep run", name, known)
     missing = [name for name in known if name not in options]
     if missing:
-        raise InvalidSetting(f"{missing[0]!r} must be among the options of a deep run, got none.")
+        raise InvalidSetting(f"{missing[0]!r} must be among the options of a deep run. Add it.")
     learner = DeepOptions(**{name: options[name] for name in names_of(DeepOptions)})
     stated = {"agent": spec.agent, "episodes": spec.episodes, "warm_up": spec.warmup}
     for name, value in stated.items():

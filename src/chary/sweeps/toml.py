@@ -140,7 +140,7 @@ def _build(cls: Any, table: object, where: str) -> Any:
 
 def _given(where: str, table: Mapping[str, Any], key: str) -> Any:
     if key not in table:
-        raise InvalidSetting(f"{key!r} must be given in {where}, got none.")
+        raise InvalidSetting(f"{key!r} must be given in {where}. Add this key.")
     return table[key]
 
 

@@ -58,11 +58,11 @@ class DeviceEngine:
             import jax
         except ImportError as problem:
             raise InvalidSetting(
-                "'device' gpu needs the package jax, got none. Run: pip install 'chary[deep]'."
+                "'device' gpu needs the package jax. Run: pip install 'chary[deep]'."
             ) from problem
         if not any(device.platform == "gpu" for device in jax.devices()):
             raise InvalidSetting(
-                "'device' gpu needs a GPU that JAX finds, got none. Install JAX for it, as with "
+                "'device' gpu needs a GPU that JAX finds. Install JAX for it, as with "
                 "pip install 'jax[cuda13]', or use --device cpu."
             )
 

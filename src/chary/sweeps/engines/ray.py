@@ -52,7 +52,7 @@ class RayEngine:
             import ray
         except ImportError as problem:
             raise InvalidSetting(
-                "'engine' ray needs the package ray, got none. Run: pip install 'chary[cluster]'."
+                "'engine' ray needs the package ray. Run: pip install 'chary[cluster]'."
             ) from problem
         if self._address not in (None, "auto"):
             _check_answer(str(self._address))
