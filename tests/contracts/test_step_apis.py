@@ -347,7 +347,7 @@ def test_a_saved_step_api_goes_on_with_its_open_episodes(api: Api, tmp_path: Pat
     wrong = act(api, mine, "overruled", 0)
     mine.observe("overruled", led(api, wrong, 0, action=1 - wrong.action), taken=1 - wrong.action)
     mine.save(tmp_path / "file")
-    with pytest.raises(Exception, match="'path' must be new"):
+    with pytest.raises(Exception, match="'path' must not exist yet"):
         mine.save(tmp_path / "file")
     copy = api.load(tmp_path / "file")
     assert content(copy, tmp_path) == (tmp_path / "file").read_bytes()
@@ -370,5 +370,5 @@ def test_a_file_of_another_kind_is_refused(api: Api, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"no step API")
     with pytest.raises(InvalidData, match="'path' must contain"):
         api.load(tmp_path / "file")
-    with pytest.raises(InvalidData, match="'path' must be a file to read"):
+    with pytest.raises(InvalidData, match="'path' must be a file that can be read"):
         api.load(tmp_path / "none")

@@ -227,8 +227,8 @@ def test_a_newer_schema_another_kind_and_another_problem_are_refused_by_name(tmp
     ):
         assert "an agent for this problem" in refused(good, setting=other)
     assert TabularAgent.load(good, setting=problem()).open_episodes
-    assert "file to read" in refused(tmp_path / "nowhere.npz")
-    assert "file to read" in refused(tmp_path)
+    assert "file that can be read" in refused(tmp_path / "nowhere.npz")
+    assert "file that can be read" in refused(tmp_path)
 
 
 def test_an_unsealed_change_is_refused(tmp_path: Path) -> None:

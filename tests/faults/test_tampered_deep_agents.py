@@ -99,8 +99,8 @@ def test_a_file_with_a_byte_flipped_is_refused_or_means_the_same(
 
 
 def test_files_of_another_kind_and_no_files_are_refused(tmp_path: Path) -> None:
-    assert "file to read" in refused(tmp_path / "nowhere")
-    assert "file to read" in refused(tmp_path)
+    assert "file that can be read" in refused(tmp_path / "nowhere")
+    assert "file that can be read" in refused(tmp_path)
     foreign = tmp_path / "foreign"
     for bytes_ in (b"", b"not an agent", b"\x80\x04K\x01.", b"\xff" * 100):
         foreign.write_bytes(bytes_)

@@ -415,7 +415,7 @@ def batch(nested: Collection[str] = (), **columns: Any) -> list[tuple[Any, ...]]
     given = {
         name: _listed(name, column, nested=name in nested)
         for name, column in columns.items()
-        if column is not None
+        if column is not None or name == "episodes"
     }
     n = len(given["episodes"])
     for name, column in given.items():

@@ -1,21 +1,44 @@
-"""Decided steps as arrays for files, and steps from such arrays, checked."""
+"""Steps among observations: transitions checked, and decided steps as arrays of a file and back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._episodes import Played, Transition
-from chary.errors import InvalidData
+from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
 from chary.shield import Decision
 from chary.storage.sealed import as_array
 
-__all__ = ["decision_rows", "decisions_from", "observed_steps", "steps_from", "wholes"]
+__all__ = ["as_transition", "decision_rows", "decisions_from", "observed_steps", "steps_from", "wholes"]
 
 Arrays = dict[str, NDArray[Any]]
+
+
+def as_transition(
+    transition: Transition, n_actions: int, observation: Callable[[str, Any], NDArray[Any]]
+) -> Transition:
+    """Return a transition between observations with plain numbers; `observation` checks a state by name.
+
+    Raises:
+        InvalidData: if it is not a Transition of finite numbers.
+        InvalidAction: if its action is not one of `n_actions`.
+    """
+    check_type("transition", transition, Transition, "a Transition", error=InvalidData)
+    action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
+    if action >= n_actions:
+        raise InvalidAction(f"'action' must lie in 0..{n_actions - 1}, got {action}.")
+    state = observation("state", transition.state)
+    reached = observation("next_state", transition.next_state)
+    reward = as_float(transition.reward)
+    if not math.isfinite(reward):
+        raise InvalidData(f"'reward' must be a finite number, got {transition.reward!r}.")
+    ended = check_truth("terminated", transition.terminated, error=InvalidData)
+    return Transition(state, action, reward, reached, ended)
 
 
 def decision_rows(steps: Sequence[Played[Any]]) -> NDArray[np.float64]:

@@ -96,12 +96,7 @@ class CharyUCBVI(AgentSpec):
         bound = self.step_bound
         if bound is not None:
             bound = check_real("step_bound", bound, low=0.0, open_low=True, error=InvalidBudget) / span
-        return Rule.named(
-            self.rule,
-            eta=eta,
-            step_bound=bound,
-            after_refusal=self._after,
-        )
+        return Rule.named(self.rule, eta=eta, step_bound=bound, after_refusal=self._after)
 
     @property
     def _after(self) -> str:
@@ -118,15 +113,5 @@ class CharyUCBVI(AgentSpec):
 
     def options(self) -> dict[str, Any]:
         """Return the options as results list them."""
-        own = {
-            "rule": self.rule,
-            "step_bound": self.step_bound,
-            "after_refusal": self._after,
-            "charge": self.charge,
-            "pool": self.pool if self.chains else None,
-            "clock": self.clock,
-            "data": self.data,
-            "patience": self.patience,
-            "chains": self.chains,
-        }
-        return {**AgentSpec.options(self), **own}
+        pool = self.pool if self.chains else None
+        return {**AgentSpec.options(self), "after_refusal": self._after, "pool": pool}

@@ -25,6 +25,11 @@ __all__ = [
 ]
 
 
+# The options that every result lists.
+OPTIONS = (
+    *("rule", "step_bound", "after_refusal", "charge", "pool", "clock", "data", "patience", "chains"),
+    *("bonus", "bonus_scale", "reward"),
+)
 # The kind of a sealed file with a tabular agent in it.
 AGENT_FILE = "agent"
 
@@ -117,20 +122,7 @@ class AgentSpec:
 
     def options(self) -> dict[str, Any]:
         """Return the options as results list them; None where an option does not apply."""
-        return {
-            "rule": None,
-            "step_bound": None,
-            "after_refusal": None,
-            "charge": None,
-            "pool": None,
-            "clock": None,
-            "data": None,
-            "patience": None,
-            "chains": None,
-            "bonus": self.bonus,
-            "bonus_scale": self.bonus_scale,
-            "reward": self.reward,
-        }
+        return {name: getattr(self, name, None) for name in OPTIONS}
 
     def prior_actions(self, setting: Setting, mdp: FiniteMDP | None = None) -> NDArray[np.int64]:
         """Return the prior as (S,) actions, -1 where there is none.

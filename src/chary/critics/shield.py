@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
-from chary.agents._steps import observed_steps, steps_from
+from chary.agents._steps import as_transition, observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
@@ -23,9 +23,6 @@ from chary.errors import (
     InvalidData,
     InvalidSetting,
     check_integer,
-    check_real,
-    check_truth,
-    check_type,
 )
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
@@ -240,7 +237,7 @@ class CriticShield:
         """
         now = self._episodes.named("observe", episode)
         t = self._episodes.step_of(now, t)
-        step = self._checked(transition)
+        step = as_transition(transition, self.n_actions, self._observation)
         if self._episodes.is_news(now, t, step, taken):
             self._episodes.note(now, t, step)
             self._episodes.settle(now, _release)
@@ -346,20 +343,6 @@ class CriticShield:
         action = wanted if afforded else baseline
         decision = Decision(action, explored, cost, deficit, left, pinned.number, -1)
         return self._episodes.decide(now, question.state, decision)
-
-    def _checked(self, transition: Transition) -> Transition:
-        """Return a transition between observations, once it is made of finite numbers."""
-        check_type("transition", transition, Transition, "a Transition", error=InvalidData)
-        action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
-        if action >= self.n_actions:
-            raise InvalidAction(f"'action' must lie in 0..{self.n_actions - 1}, got {action}.")
-        state = self._observation("state", transition.state)
-        reached = self._observation("next_state", transition.next_state)
-        reward = check_real(
-            "reward", transition.reward, low=-math.inf, open_low=True, open_high=True, error=InvalidData
-        )
-        check_truth("terminated", transition.terminated, error=InvalidData)
-        return Transition(state, action, reward, reached, bool(transition.terminated))
 
     def _observation(self, name: str, state: ArrayLike) -> Array:
         """Return a copy of an observation, of the shape that all have had so far."""

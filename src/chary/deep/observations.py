@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.agents._steps import as_transition
 from chary.agents.protocol import Transition
 from chary.deep.acting import Observed
-from chary.errors import CharyError, InvalidAction, InvalidData, as_float, check_integer
+from chary.errors import CharyError, InvalidData
 
 __all__ = ["Floats", "Form", "as_observed"]
 
@@ -63,20 +64,11 @@ class Form(NamedTuple):
             InvalidData: if it is not a Transition of finite numbers.
             InvalidAction: if its action is not one of the A.
         """
-        if not isinstance(transition, Transition):
-            raise InvalidData(f"'transition' must be a Transition, got {type(transition).__name__}.")
-        action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
-        if action >= self.n_actions:
-            raise InvalidAction(f"'action' must lie in 0..{self.n_actions - 1}, got {action}.")
-        state = self.observation("state", transition.state)
-        reached = self.observation("next_state", transition.next_state)
-        reward = as_float(transition.reward)
+        step = as_transition(transition, self.n_actions, self.observation)
         # The replay keeps float32.
-        if not abs(reward) <= float(np.finfo(np.float32).max):
+        if not abs(step.reward) <= float(np.finfo(np.float32).max):
             raise InvalidData(f"'reward' must be a finite number in float32, got {transition.reward!r}.")
-        if not isinstance(transition.terminated, (bool, np.bool_)):
-            raise InvalidData(f"'terminated' must be True or False, got {transition.terminated!r}.")
-        return Transition(state, action, reward, reached, bool(transition.terminated))
+        return step
 
     def logged(self, episodes: Iterable[Sequence[Transition]]) -> tuple[list[Observed], list[int]]:
         """Return the transitions of logged episodes, checked, and their times.
