@@ -10,7 +10,7 @@ import numpy as np
 
 from chary.arrays import Floats, Ints
 from chary.data.logs import Log, check_log
-from chary.errors import InvalidData, InvalidSetting, check_choice, check_real
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_real, check_type
 from chary.mdp.setting import Setting
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
@@ -115,10 +115,7 @@ def evaluate_policy(
     check_log(log)
     check_choice("method", method, METHODS)
     family = Bounds() if bounds is None else bounds
-    if not isinstance(family, Bounds):
-        raise InvalidSetting(
-            f"'bounds' must be Bounds, got {type(bounds).__name__}. Use Bounds(family='kl')."
-        )
+    check_type("bounds", family, Bounds, "Bounds", way_out="Use Bounds(family='kl').")
     if delta is not None:
         family = replace(
             family, delta=check_real("delta", delta, low=0, high=1, open_low=True, open_high=True)

@@ -16,7 +16,15 @@ from chary.agents.protocol import AGENT_FILE
 from chary.arrays import Bools, Floats, Ints
 from chary.data._columns import Places, shown
 from chary.data._kmeans import fitted_centres, nearest
-from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer
+from chary.errors import (
+    CharyError,
+    InvalidData,
+    InvalidSetting,
+    check_choice,
+    check_integer,
+    check_truth,
+    check_type,
+)
 from chary.storage.files import as_path, write_new
 from chary.storage.sealed import kind_of, pack, under, unpack
 
@@ -251,13 +259,9 @@ class Codebook:
         K = check_integer("n_states", n_states, minimum=1)
         check_integer("iterations", iterations, minimum=1)
         check_integer("sample", sample, minimum=K, way_out="It must contain one observation per state.")
-        if not isinstance(generator, np.random.Generator):
-            raise InvalidSetting(
-                f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
-                "Use numpy.random.default_rng(seed)."
-            )
-        if not isinstance(standardise, bool):
-            raise InvalidSetting(f"'standardise' must be True or False, got {standardise!r}.")
+        way_out = "Use numpy.random.default_rng(seed)."
+        check_type("generator", generator, np.random.Generator, "a numpy Generator", way_out=way_out)
+        check_truth("standardise", standardise)
         if len(points) > sample:
             points = points[np.sort(generator.choice(len(points), sample, replace=False))]
         scale = np.ones(points.shape[1])
@@ -330,8 +334,7 @@ def _saved(kind: str, arrays: object) -> Iterator[None]:
 
 
 def _check_named(arrays: object) -> None:
-    if not isinstance(arrays, Mapping):
-        raise InvalidData(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
+    check_type("arrays", arrays, Mapping, "arrays by name", error=InvalidData)
 
 
 def save_discretiser(discretiser: Bins | Codebook, path: str | Path, *, overwrite: bool = False) -> None:

@@ -22,7 +22,7 @@ from chary.data._columns import (
     shown,
     sorted_order,
 )
-from chary.errors import InvalidData, InvalidSetting, check_integer
+from chary.errors import InvalidData, InvalidSetting, check_integer, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
 from chary.model.bounds import Bounds
 from chary.model.counts import Counts
@@ -456,10 +456,7 @@ class Log:
 
 def check_log(log: object) -> None:
     """Raise InvalidSetting unless `log` is a Log."""
-    if not isinstance(log, Log):
-        raise InvalidSetting(
-            f"'log' must be a Log, got {type(log).__name__}. Use read_log or Log.from_arrays."
-        )
+    check_type("log", log, Log, "a Log", way_out="Use read_log or Log.from_arrays.")
 
 
 def _check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:

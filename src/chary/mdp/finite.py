@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import InvalidMDP, check_choice, check_integer
+from chary.errors import InvalidMDP, check_choice, check_integer, check_truth, check_type
 from chary.mdp._checks import (
     allowed_mask,
     as_floats,
@@ -250,11 +250,8 @@ class FiniteMDP:
         ends = terminal_mask(options.terminal, S)
         scale = RewardScale.of(options.reward_range)
         start = as_start(as_numbers("start", options.start), S, ends)
-        if not isinstance(options.name, str):
-            raise InvalidMDP(f"'name' must be a text, got {type(options.name).__name__}.")
-        if not isinstance(options.pad, (bool, np.bool_)):
-            raise InvalidMDP(f"'pad' must be True or False, got {options.pad!r}.")
-        if options.pad:
+        check_type("name", options.name, str, "a text", error=InvalidMDP)
+        if check_truth("pad", options.pad, error=InvalidMDP):
             entries, mask, declared = _padded(entries, mask, declared, ends)
             ends = np.zeros(S, dtype=bool)
         elif scale.low != 0.0 and ends.any():

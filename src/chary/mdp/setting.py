@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import CharyError, InvalidMDP, InvalidSetting, as_float, check_integer, check_real
+from chary.errors import (
+    CharyError,
+    InvalidMDP,
+    InvalidSetting,
+    as_float,
+    check_integer,
+    check_real,
+    check_type,
+)
 from chary.mdp._checks import (
     allowed_mask,
     as_floats,
@@ -159,8 +167,7 @@ class Setting:
         Raises:
             InvalidMDP: if the arrays do not describe one.
         """
-        if not isinstance(arrays, Mapping):
-            raise InvalidMDP(f"'arrays' must be arrays by name, got {type(arrays).__name__}.")
+        check_type("arrays", arrays, Mapping, "arrays by name", error=InvalidMDP)
         n_states, n_actions, horizon = _array(arrays, "shape", np.int64, 3).tolist()
         discount, value_cap, low, high = _array(arrays, "numbers", np.float64, 4).tolist()
         told = cls.declare(
@@ -264,11 +271,8 @@ class Setting:
 
 def check_setting(setting: object) -> None:
     """Raise InvalidSetting unless `setting` is a Setting."""
-    if not isinstance(setting, Setting):
-        raise InvalidSetting(
-            f"'setting' must be a Setting, got {type(setting).__name__}. "
-            "Use Setting.declare(...), or the `setting` of a FiniteMDP."
-        )
+    way_out = "Use Setting.declare(...), or the `setting` of a FiniteMDP."
+    check_type("setting", setting, Setting, "a Setting", way_out=way_out)
 
 
 def as_states(name: str, states: Iterable[int]) -> Iterable[int]:
