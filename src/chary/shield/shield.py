@@ -219,7 +219,7 @@ class Shield(Generic[S]):
         now = self._open_episode("observe", episode)
         if now.pending is None:
             raise OutOfOrder(
-                f"'observe' must follow a decision, missing at step {now.t} of episode {episode!r}. "
+                f"'observe' must follow a decision, got step {now.t} of episode {episode!r} without one. "
                 "Call decide first."
             )
         self._pool.check("s_next", s_next)
