@@ -178,12 +178,12 @@ MISTAKES = (
         "tests/faults/test_sweeps.py -k tampered",
     ),
     Mistake(
-        "an interval with its tails exchanged",
-        either(
-            "statistics.py",
-            "statistics.py",
-            "float(beta.isf(tail, k + 1, n - k))",
-            "float(beta.isf(tail, k, n - k + 1))",
+        "an interval that is too narrow",
+        (
+            Place("statistics/binomial.py", 'method="exact"', 'method="wilson"'),
+            Place(
+                "statistics.py", "float(beta.isf(tail, k + 1, n - k))", "float(beta.isf(tail, k, n - k + 1))"
+            ),
         ),
         "tests/unit/test_statistics.py",
     ),

@@ -53,10 +53,10 @@ from chary.wrappers import Padded, Shielded, ShieldedVector, setting_of
 
 FULL = settings().max_examples >= 1000
 # Malformed calls of each area and files of each kind: each number is asserted where they are made.
-CALLS = 1500 if FULL else 300
-FILES = 500 if FULL else 60
+CALLS = 1500 if FULL else 150
+FILES = 500 if FULL else 40
 # Each is read in a process of its own, since a broken one may end it.
-PARQUET_FILES = 100 if FULL else 10
+PARQUET_FILES = 100 if FULL else 6
 
 SOME = settings(
     max_examples=CALLS,

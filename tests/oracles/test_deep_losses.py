@@ -10,7 +10,6 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 pytest.importorskip("optax")
-torch = pytest.importorskip("torch")
 losses = pytest.importorskip("chary.deep.losses")
 networks = pytest.importorskip("chary.deep.networks")
 
@@ -22,7 +21,13 @@ ENDED = (RNG.random(B) < 0.3).astype(np.float32)
 ACTIONS = RNG.integers(0, A, B)
 
 
-def test_double_q_targets_are_those_of_torch() -> None:
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """PyTorch, imported when a test needs it: it takes seconds, which collecting tests need not wait for."""
+    return pytest.importorskip("torch")
+
+
+def test_double_q_targets_are_those_of_torch(torch: Any) -> None:
     best = torch.tensor(NEXT_ONLINE).argmax(dim=1, keepdim=True)
     after = torch.tensor(NEXT_TARGET).gather(1, best).squeeze(1)
     expected = torch.tensor(REWARDS + BONUSES) + GAMMA * (1 - torch.tensor(ENDED)) * after
@@ -30,7 +35,7 @@ def test_double_q_targets_are_those_of_torch() -> None:
     np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-6, atol=1e-6)
 
 
-def test_the_cql_loss_and_its_gradient_are_those_of_torch() -> None:
+def test_the_cql_loss_and_its_gradient_are_those_of_torch(torch: Any) -> None:
     goals = RNG.normal(0.0, 2.0, B).astype(np.float32)
     weight = 1.7
     values = torch.tensor(VALUES, requires_grad=True)
@@ -53,12 +58,12 @@ def network_of(layers: Any) -> Any:
     (w1, b1), (w2, b2), (w3, b3) = (
         (layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy())
         for layer in layers
-        if isinstance(layer, torch.nn.Linear)
+        if type(layer).__name__ == "Linear"
     )
     return networks.Networks(w1.T[None], b1[None, None], w2.T[None], b2[None, None], w3[None], b3[None, None])
 
 
-def test_the_loss_of_one_update_is_that_of_stable_baselines3() -> None:
+def test_the_loss_of_one_update_is_that_of_stable_baselines3(torch: Any) -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     gymnasium = pytest.importorskip("gymnasium")
     from stable_baselines3.common.logger import Logger
@@ -94,7 +99,7 @@ def test_the_loss_of_one_update_is_that_of_stable_baselines3() -> None:
     np.testing.assert_allclose(ours, model.logger.name_to_value["train/loss"], rtol=1e-5)
 
 
-def test_targets_and_the_whole_cql_loss_are_those_of_d3rlpy() -> None:
+def test_targets_and_the_whole_cql_loss_are_those_of_d3rlpy(torch: Any) -> None:
     d3rlpy = pytest.importorskip("d3rlpy")
     from d3rlpy.torch_utility import TorchMiniBatch
 

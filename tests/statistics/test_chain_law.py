@@ -9,6 +9,7 @@ together from up to three episodes. All tests have significance 1e-4.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,7 @@ def numbered_paths(runs: int, first_seed: int, **options: Any) -> Ints:
     return np.array(paths)
 
 
+@cache
 def episode_paths(runs: int, first_seed: int) -> Ints:
     """Return the path of UCBVI's fifth episode in each run."""
     paths = []
@@ -176,7 +178,13 @@ def test_ten_times_as_many_runs_mimic_ucbvi_too(first_seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "broken"), [(1000, {"clock": "episode"}), (400, {"data": "all"}), (400, {"pool": 1000})], ids=str
+    ("runs", "broken"),
+    [
+        pytest.param(1000, {"clock": "episode"}, marks=pytest.mark.slow),
+        (400, {"data": "all"}),
+        (400, {"pool": 1000}),
+    ],
+    ids=str,
 )
 def test_the_test_rejects_what_does_not_mimic_ucbvi(
     runs: int, broken: dict[str, Any], first_seed: int

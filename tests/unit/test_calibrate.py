@@ -80,7 +80,7 @@ def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_real_calibration_is_repeatable() -> None:
-    settings: dict[str, Any] = {"eta": 0.4, "runs": 4, "episodes": 60, "warmup": 60, "precision": 3.9}
+    settings: dict[str, Any] = {"eta": 0.4, "runs": 3, "episodes": 30, "warmup": 30, "precision": 3.9}
     once, again = (calibrate("inventory", **settings) for _ in range(2))
     assert once.to_json() == again.to_json()
     assert once.chosen.failures <= once.delta * once.runs
