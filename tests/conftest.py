@@ -5,7 +5,9 @@ CHARY_TESTS=full takes the long profile and the slow tests too.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from functools import cache
 from importlib import metadata, util
 from pathlib import Path
@@ -26,7 +28,16 @@ if not FULL and util.find_spec("jaxlib") is not None:
         QUICK_XLA += " --xla_cpu_use_fusion_emitters=false"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_XLA}".strip()
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
+
+def digest_of_kernels() -> str:
+    """Return a digest of the modules that compiled code comes from, and a few more."""
+    texts = {path: path.read_bytes() for path in sorted((ROOT / "src").rglob("*.py"))}
+    compiled = re.compile(rb"^(from|import) (chary\._compile|numba)\b", re.MULTILINE)
+    kernels = [text for path, text in texts.items() if path.parent.name == "shield" or compiled.search(text)]
+    return hashlib.sha256(b"".join(kernels)).hexdigest()[:16]
+
+
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("full", deadline=None, max_examples=1000)
 settings.load_profile("full" if FULL else "ci")
 
@@ -35,6 +46,13 @@ settings.load_profile("full" if FULL else "ci")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "build" / "jax" / get_host_cpu_name()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+# Most of what numba takes is spent in optimisers too. Kernels without them have the same bits, for no
+# sum may be reordered. They are kept apart from those that users run, in a folder per state of the sources:
+# numba does not see a change in a kernel that another one calls.
+if not FULL:
+    os.environ.setdefault("NUMBA_OPT", "1")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / "build" / "numba" / digest_of_kernels()))
 
 
 @cache

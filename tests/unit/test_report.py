@@ -75,6 +75,14 @@ def page(sweep: Path) -> Path:
     return write_report(sweep)
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep with one study alone: drawing the figures of a report is what takes time."""
+    where = tmp_path_factory.mktemp("study")
+    play(SweepFolder(where), tiny_experiment(episodes=30), study="chains")
+    return where
+
+
 def own_part(page: Path) -> str:
     """The page without its scripts, of which plotly.js names many addresses that it never asks for."""
     return re.sub(r"<script.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -167,7 +175,9 @@ def test_claims_are_written_with_their_rules(page: Path) -> None:
     assert {claim["key"][0] for claim in claims} == set("abcdefg")
 
 
-def test_a_report_is_rebuilt_with_the_same_bytes(page: Path, sweep: Path) -> None:
+def test_a_report_is_rebuilt_with_the_same_bytes(study: Path, tmp_path: Path) -> None:
+    page = write_report(study, tmp_path / "report")
+
     def contents() -> dict[str, bytes]:
         return {
             str(path.relative_to(page.parent)): path.read_bytes()
@@ -181,14 +191,14 @@ def test_a_report_is_rebuilt_with_the_same_bytes(page: Path, sweep: Path) -> Non
     told = json.loads(mark.read_text())
     assert set(told["files"]) == set(first) - {mark.name}
     mark.write_text(json.dumps({**told, "files": [*told["files"], "figures/gone.png"]}))
-    assert write_report(sweep) == page
+    assert write_report(study, page.parent) == page
     assert contents() == first
 
 
 def test_what_is_not_finished_is_listed(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "sweep")
-    experiment = tiny_experiment()
-    done = play(folder, experiment, leave_out=12)
+    experiment = tiny_experiment(episodes=30)
+    done = play(folder, experiment, leave_out=2, study="chains")
     left = [each.spec.id for each in experiment.plan() if each.spec.id not in done]
     folder.note_failed(left[0], "Traceback\nValueError: the <reason>")
     own = own_part(write_report(folder.path, tmp_path / "elsewhere"))
@@ -242,7 +252,7 @@ def test_a_file_put_into_a_report_stops_its_rebuilding(page: Path, sweep: Path) 
 
 
 def test_a_report_that_was_interrupted_is_finished(
-    page: Path, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "report"
     written = 0
@@ -257,20 +267,20 @@ def test_a_report_that_was_interrupted_is_finished(
 
     monkeypatch.setattr(report_module, "write_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_report(sweep, out)
+        write_report(study, out)
     assert not (out / "index.html").exists()
     assert len(list(out.rglob("*.*"))) > 3
     monkeypatch.undo()
-    assert write_report(sweep, out).read_bytes() == page.read_bytes()
+    assert write_report(study, out).read_bytes() == write_report(study, tmp_path / "at once").read_bytes()
 
 
-def test_a_mark_that_points_elsewhere_removes_nothing(sweep: Path, tmp_path: Path) -> None:
+def test_a_mark_that_points_elsewhere_removes_nothing(study: Path, tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("kept")
     out = tmp_path / "report"
     out.mkdir()
     listed = ["../precious.txt", "figures/../../precious.txt", str(tmp_path / "precious.txt")]
     (out / "report-files.json").write_text(json.dumps({"made_by": "chary report", "files": listed}))
-    write_report(sweep, out)
+    write_report(study, out)
     assert (tmp_path / "precious.txt").read_text() == "kept"
 
 
@@ -307,9 +317,8 @@ def test_a_single_seed_still_makes_a_report(tmp_path: Path) -> None:
     assert NOT_COMPARABLE in own
 
 
-def test_a_study_alone_makes_a_report_too(tmp_path: Path) -> None:
-    play(SweepFolder(tmp_path), tiny_experiment(episodes=30), study="chains")
-    own = own_part(write_report(tmp_path))
+def test_a_study_alone_makes_a_report_too(study: Path, tmp_path: Path) -> None:
+    own = own_part(write_report(study, tmp_path / "report"))
     assert "This sweep is not complete" in own
     assert {"study-chains", "runtime"} == set(re.findall(r'<figure id="figure-([^"]+)"', own))
 
