@@ -1,6 +1,6 @@
 """Write reproductions/README.md from the tables that are kept there: python scripts/write_findings.py.
 
-Every number below is looked up; what is said about them was written after looking at the reports.
+Every number below is looked up; the text around them was written after reading the reports.
 """
 
 # ruff: noqa: E501 - prose
@@ -38,11 +38,11 @@ class Summary:
         return f"{_short(row['regret'])} ({_short(row['regret_low'])} to {_short(row['regret_high'])})"
 
     def rate(self, algorithm: str, eta: float, study: str = "main", variant: str = "") -> str:
-        """Return violations in 1,000 episodes."""
+        """Return violations per 1,000 episodes."""
         return _short(self.row(algorithm, eta, study, variant)["violations_per_1000"])
 
     def steps(self, algorithm: str, eta: float, study: str = "main", variant: str = "") -> str:
-        """Return the mean number of exploring steps of a run."""
+        """Return the mean number of exploring steps per run."""
         return f"{float(self.row(algorithm, eta, study, variant)['exploring_steps']):,.0f}"
 
     def largest(self, algorithm: str, eta: float, study: str = "main", variant: str = "") -> str:
@@ -50,7 +50,7 @@ class Summary:
         return _short(self.row(algorithm, eta, study, variant)["true_deficit_max"])
 
     def verdicts(self) -> str:
-        """Return how the paper's claims were answered."""
+        """Return the number of claims per verdict."""
         counts = Counter(claim["verdict"] for claim in self.claims)
         return ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
 
@@ -65,7 +65,7 @@ def table(
 ) -> str:
     """Return regret, violations and exploring steps of some algorithms as a Markdown table."""
     lines = [
-        "| algorithm | regret (95 %) | violations in 1,000 episodes | exploring steps a run |",
+        "| algorithm | regret (95 %) | violations per 1,000 episodes | exploring steps per run |",
         "| --- " * 4 + "|",
     ]
     for label in labels:
@@ -77,7 +77,7 @@ def table(
 
 
 def hiv() -> str:
-    """Return what came of the HIV experiment, or nothing before it was kept: all of it is looked up."""
+    """Return the section on the HIV experiment, all of it looked up; empty if its results are not kept."""
     if not (REPRODUCTIONS / "hiv" / "claims.json").is_file():
         return ""
     told = json.loads((REPRODUCTIONS / "hiv" / "claims.json").read_text())
@@ -120,32 +120,32 @@ def findings() -> str:
     chosen = ("chary, chosen", 0.1, "chosen")
     return f"""# Reproductions
 
-What `chary reproduce sepsis` and `chary reproduce inventory` gave: [sepsis](sepsis/README.md) ({s.verdicts()}) and
+Results of `chary reproduce sepsis` and `chary reproduce inventory`: [sepsis](sepsis/README.md) ({s.verdicts()}) and
 [inventory](inventory/README.md) ({i.verdicts()}); the rules of the verdicts are in their `tables/claims.csv`. This page is written by
 `python scripts/write_findings.py` from those tables.
 
 ## Sepsis (the paper's main figure)
 
 50,000 episodes, 10 seeds, eta 0.1; bonus scale fixed by `chary calibrate` before any regret was looked at. The paper's MDP was never published; ICU-Sepsis is
-the public one made the same way, so shapes can be compared and numbers cannot.
+a public one made in the same way: shapes can be compared, numbers cannot.
 
 {table(s, ALL, 0.1)}
 
-- **The budget.** As the paper says, UCBVI and CUCBVI break it all the time and more often where it is small ({s.rate("UCBVI", 0.078)} and {s.rate("CUCBVI", 0.078)} in
+- **The budget.** As the paper says, UCBVI and CUCBVI break it all the time and more often where it is small ({s.rate("UCBVI", 0.078)} and {s.rate("CUCBVI", 0.078)} per
   1,000 episodes at eta 0.078, {s.rate("UCBVI", 0.119)} and {s.rate("CUCBVI", 0.119)} at 0.119); the paper's variant hardly ever does.
-- **The regret.** What the paper says of regret is not seen here. With its own settings (one chain at a time, closed at the first refusal, the charge of eq. (4))
-  its algorithm explores {s.steps("paper's variant", 0.1)} steps in 50,000 episodes and loses what the baseline loses; the budget makes next to no difference, so nothing
-  approaches UCBVI. And UCBVI is no yardstick to approach: at the calibrated scale it loses more than the replanned baseline, for its optimism is still
-  paying for 716 states after 50,000 episodes.
+- **The regret.** The paper's claims about regret are not confirmed here. With its own settings (one chain at a time, closed at the first refusal, the charge of eq. (4))
+  its algorithm explores {s.steps("paper's variant", 0.1)} steps in 50,000 episodes and loses as much as the baseline; the budget makes almost no difference, and
+  nothing approaches UCBVI. UCBVI is not a goal either: at the calibrated scale it loses more than the replanned baseline, because its
+  optimism is still costly with 716 states after 50,000 episodes.
 - **Ours.** `strict` with coupled charges and a pool explores {s.steps("chary, strict", 0.1)} steps, loses less than UCBVI and breaks the budget in {s.rate("chary, strict", 0.1)} of
-  1,000 episodes. `capped` at eta/2 loses far less than any other, {s.regret("chary, capped", 0.1)}, but its step bound is an assumption that fails here (the largest
-  z* was {s.largest("chary, capped", 0.1)}), and {s.rate("chary, capped", 0.1)} of 1,000 episodes broke the budget. It does the same at every budget: charges are beyond the step bound or
-  zero, so that two priced steps an episode are what it allows, whatever eta is.
-- **StepMix and EpsMix** promise expected value. They hardly leave the warm-up's baseline, and against the baseline that the data would give by now they
-  "violate" often: they do not improve it.
+  1,000 episodes. `capped` at eta/2 loses far less than all others, {s.regret("chary, capped", 0.1)}, but its step bound is an assumption that fails here (the largest
+  z* was {s.largest("chary, capped", 0.1)}), and {s.rate("chary, capped", 0.1)} of 1,000 episodes broke the budget. Its results are the same at every budget: charges are
+  either above the step bound or zero, and it allows two charged steps per episode, whatever eta is.
+- **StepMix and EpsMix** promise expected value. They hardly leave the warm-up's baseline. Compared with the baseline that the data would give by
+  then they "violate" often: they do not improve it.
 - **A setting to recommend.** Chosen on seeds 1000 to 1003 ([sepsis-selection](../experiments/sepsis-selection.toml)), judged on seeds 0 to 9: rule `strict` at four times the calibrated scale
-  has {s.rate(*chosen)} violations in 1,000 episodes and regret {s.regret(*chosen)}; UCBVI at that scale {s.regret("UCBVI", 0.1, "chosen")}, at its own
-  {s.regret("UCBVI", 0.1)}. It is no free lunch: at that scale the baseline never leaves its first
+  has {s.rate(*chosen)} violations per 1,000 episodes and regret {s.regret(*chosen)}; UCBVI at that scale {s.regret("UCBVI", 0.1, "chosen")}, at its own
+  {s.regret("UCBVI", 0.1)}. It has a price: at that scale the baseline never leaves its first
   tie-break, the lowest action allowed, which happens to be a good policy here, and exploration mostly agrees with it; and UCBVI at a *quarter* of the calibrated scale loses less than all of these,
   {s.regret("UCBVI", 0.1, "scale", quarter)}, while it breaks the budget in {s.rate("UCBVI", 0.1, "scale", quarter)} of 1,000 episodes.
 
@@ -163,8 +163,8 @@ Four times:
 
 {table(s, ALL, 0.1, "prior")}
 
-With it the baseline begins as the clinicians' recorded choices, a worse policy here than the lowest action allowed, and everything that leans on the baseline loses
-more: `strict` then loses more than UCBVI, which leans on none, and `capped` hardly changes. What a careful learner loses depends on the policy it is careful about. The other three budgets say the same:
+With it the baseline begins as the clinicians' recorded choices, a worse policy here than the lowest action allowed, and every algorithm that relies on the baseline
+loses more: `strict` then loses more than UCBVI, which relies on none, and `capped` hardly changes. The loss of a careful learner depends on the policy it is careful about. The other three budgets show the same:
 [sepsis/README.md](sepsis/README.md) and [their figure](sepsis/figures/study-prior.png).
 
 ## Inventory (the paper's appendix)
@@ -174,7 +174,7 @@ more: `strict` then loses more than UCBVI, which leans on none, and `capped` har
 
 {table(i, ALL, 0.02)}
 
-The scale decides what is seen. At sixteen times the calibrated one, and eta 0.02, UCBVI explores as the paper's does:
+The results depend on the scale. At sixteen times the calibrated one, and eta 0.02, UCBVI explores as the paper's does:
 
 {table(i, FOUR, 0.02, "scale", sixteen)}
 

@@ -1,4 +1,4 @@
-"""The report of a sweep of the deep learner: figures, Table 1 beside the paper's, and verdicts by rules."""
+"""The report of an HIV sweep: figures, Table 1 next to the paper's, and verdicts by rules."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_page_has_every_figure_and_links_to_files_that_are_there(page: Path)
         assert (page.parent / link).is_file(), link
 
 
-def test_the_page_says_that_a_match_is_no_identification(page: Path) -> None:
+def test_the_page_says_that_a_match_is_not_an_identification(page: Path) -> None:
     own = own_part(page)
     assert "a match, and not an identification" in own
     assert "One episode in 5 was compared with the truth" in own
@@ -157,7 +157,7 @@ def test_a_row_says_what_the_arrays_say(sweep: Path) -> None:
     assert shares == pytest.approx(np.ones(8))
 
 
-def test_a_charge_from_the_start_is_held_against_the_loss(tmp_path: Path) -> None:
+def test_a_charge_from_the_start_is_compared_with_the_loss(tmp_path: Path) -> None:
     folder, experiment = SweepFolder(tmp_path), made(1, learner={"charge_from": "start"})
     invented(folder, experiment)
     spec = next(each.spec for each in experiment.plan() if each.algorithm == "DQN")
@@ -219,7 +219,7 @@ def test_a_claim_that_does_not_hold_is_not_reproduced(
     assert {key for key, claim in claims.items() if claim.verdict == NOT_REPRODUCED} == lost
 
 
-def test_nobody_breaking_a_budget_is_nothing_to_compare(tmp_path: Path) -> None:
+def test_without_violations_there_is_nothing_to_compare(tmp_path: Path) -> None:
     claims = by_key(hiv_claims(measured_of(tmp_path, scaled("dqn", "true_deficit", 0.0))))
     assert claims["h3"].verdict == claims["h4"].verdict == NOT_COMPARABLE
     assert "no algorithm broke it" in claims["h4"].answer

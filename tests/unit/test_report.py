@@ -496,7 +496,7 @@ def test_an_interval_that_contains_the_threshold_decides_nothing(key: str) -> No
     assert "undecided" in found[key].answer
 
 
-def test_violations_in_one_seed_alone_are_no_proof() -> None:
+def test_violations_in_one_seed_alone_are_not_a_proof() -> None:
     # 30 of 50,000 episodes: Clopper-Pearson's interval over episodes is far from 0, that over seeds is not.
     found = answers(
         synthetic(
@@ -511,7 +511,7 @@ def test_violations_in_one_seed_alone_are_no_proof() -> None:
     assert found["b2"].findings[1].words.endswith("(no algorithm broke it: nothing to compare)")
 
 
-def test_where_nobody_breaks_anything_there_is_nothing_to_compare() -> None:
+def test_without_violations_there_is_nothing_to_compare() -> None:
     found = answers(synthetic(unconstrained=both(), conservative=both(), paper=both()))
     for key in ("b2", "b3", "b4"):
         assert found[key].verdict == NOT_COMPARABLE
@@ -527,7 +527,7 @@ def test_no_violation_among_few_episodes_is_not_almost_never() -> None:
     assert claim.verdict == NOT_COMPARABLE
 
 
-def test_unfinished_chains_are_told_and_may_turn_a_verdict() -> None:
+def test_unfinished_chains_are_stated_and_may_reverse_a_verdict() -> None:
     sure = answers(synthetic(paper=both(chains=100, within=100, unfinished=1)))
     for key in ("d2", "d3", "d4"):
         assert sure[key].verdict == REPRODUCED

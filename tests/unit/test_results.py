@@ -37,7 +37,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Run
 Swept = tuple[Path, dict[str, Run]]
 
 
-def test_runs_have_one_row_a_place_and_judged_budget(swept: Swept) -> None:
+def test_runs_have_one_row_per_place_and_judged_budget(swept: Swept) -> None:
     frame = load_results(swept[0])
     # Two seeds of four algorithms at two budgets; of one in two variants, of two, and of three.
     assert len(frame) == 2 * (4 * 2 + 2 + 2 + 3)

@@ -155,17 +155,15 @@ def _baseline_chart(preview: Preview) -> Chart:
 def _charge_chart(preview: Preview) -> Chart:
     charges = preview.charges
     shares = tuple(100 * level for level in charges.levels)
-    series = [Series(label="all steps", x=charges.overall, y=shares, colour=PALETTE["blue"])]
-    if charges.at_start:
-        series.append(
-            Series(
-                label="first step (t = 0)",
-                x=charges.at_start,
-                y=shares,
-                colour=PALETTE["orange"],
-                dash="dash",
-            )
-        )
+    looks = (
+        ("all steps", charges.overall, "blue", "solid"),
+        ("first step (t = 0)", charges.at_start, "orange", "dash"),
+    )
+    series = [
+        Series(label=label, x=values, y=shares, colour=PALETTE[colour], dash=dash)
+        for label, values, colour, dash in looks
+        if values
+    ]
     panel = Panel(title="", x_label="charge of the step", y_label="% of the proposals", series=tuple(series))
     return Chart(
         key="charges",
@@ -229,9 +227,8 @@ def _charges(preview: Preview) -> Table | None:
         return None
     wanted = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
     places = [charges.levels.index(level) for level in wanted]
-    rows = [("all steps", *(f"{charges.overall[i]:.4g}" for i in places))]
-    if charges.at_start:
-        rows.append(("first step", *(f"{charges.at_start[i]:.4g}" for i in places)))
+    named = {"all steps": charges.overall, "first step": charges.at_start}
+    rows = [[name, *(f"{values[i]:.4g}" for i in places)] for name, values in named.items() if values]
     heads = ("charge of", "least", "10 %", "25 %", "median", "75 %", "90 %", "most")
     return Table(heads, rows)
 

@@ -111,7 +111,7 @@ class Lines:
             series = self.bands([Place(label, budget) for label in labels], column, factor)
             name = f"η = {budget:g}{none_of(column, series)}"
             if budget_line and series:
-                series.insert(0, self.guide("the budget itself", self._reach(series), [budget, budget]))
+                series.insert(0, self.level("the budget itself", series, budget))
             panels.append(panel_of(name, "episode", y_label, series, y_log=y_log))
         return Chart(key=key, title=title, caption=caption, panels=tuple(panels), share_y=share_y)
 
@@ -269,6 +269,10 @@ class Lines:
         """Return a line that is not the result of an algorithm."""
         return Series(label=label, x=tuple(x), y=tuple(y), colour=GUIDE, dash="dot")
 
+    def level(self, label: str, series: Sequence[Series], y: float) -> Series:
+        """Return a level line as long as the first of some series."""
+        return self.guide(label, [series[0].x[0], series[0].x[-1]], [y, y])
+
     def runtime(self) -> Chart | None:
         """Return how long the runs of each algorithm took."""
         study = self.measured.studies()[0]
@@ -293,9 +297,6 @@ class Lines:
             "shared a machine.",
             panels=(replace(panel, categories=tuple(labels)),),
         )
-
-    def _reach(self, series: Sequence[Series]) -> list[float]:
-        return [series[0].x[0], series[0].x[-1]]
 
 
 def finished(charts: Iterable[Chart | None], fixed: Sequence[str]) -> list[Chart]:

@@ -186,8 +186,7 @@ class _Maker:
             found = (self._ratio_line(other._replace(algorithm=label), other) for label in labels)
             series = [line for line in found if line is not None]
             if series:
-                ends = [series[0].x[0], series[0].x[-1]]
-                series.insert(0, self.lines.guide(f"as {free}", ends, [1.0, 1.0]))
+                series.insert(0, self.lines.level(f"as {free}", series, 1.0))
             panel = panel_of(f"η = {other.budget:g}", "episode", f"regret / {free}'s", series)
             panels.append(replace(panel, y_top=HEADROOM * max((max(one.y) for one in series), default=1.0)))
         return Chart(
@@ -368,20 +367,20 @@ class _Maker:
                 first = label.capitalize() if alone else variant if len(variants) > 1 else ""
                 title = f"{first}{', ' if first else ''}η = {budget:g}{none_of(column, series)}"
                 sets[column].append(panel_of(title, "episode", label, series))
-        what = f"{variants[0]}: " if len(variants) == 1 else ""
-        shown = question or name
-
-        def chart(key: str, title: str, panels: Sequence[Panel], *, share_y: bool = False) -> Chart:
-            caption = "Mean over seeds with its 95 % bootstrap band."
-            return Chart(key=key, title=title, caption=caption, panels=tuple(panels), share_y=share_y)
-
-        key = f"study-{slug(name)}"
-        if alone:
-            return [chart(key, f"{shown} ({variants[0]})", [*sets["regret"], *sets["violations"]])]
-        titles = {column: f"{shown} ({what}{label})" for column, label in measures.items()}
+        shown, key, one = question or name, f"study-{slug(name)}", len(variants) == 1
+        groups = [(key, variants[0], [*sets["regret"], *sets["violations"]], False)]
+        if not alone:
+            titles = {
+                column: f"{variants[0]}: {label}" if one else label for column, label in measures.items()
+            }
+            groups = [
+                (key, titles["regret"], sets["regret"], one),
+                (f"{key}-violations", titles["violations"], sets["violations"], False),
+            ]
+        caption = "Mean over seeds with its 95 % bootstrap band."
         return [
-            chart(key, titles["regret"], sets["regret"], share_y=len(variants) == 1),
-            chart(f"{key}-violations", titles["violations"], sets["violations"]),
+            Chart(key=key, title=f"{shown} ({title})", caption=caption, panels=tuple(panels), share_y=share)
+            for key, title, panels, share in groups
         ]
 
 
