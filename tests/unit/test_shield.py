@@ -633,3 +633,27 @@ def test_check_plan_prices_every_allowed_action() -> None:
     check_plan(Script({"a7": math.nan}), ["a"], horizon=1)
     with pytest.raises(InvalidBudget, match="a = 7"):
         check_plan(Script({"a7": math.nan}), ["a"], horizon=1, allowed=lambda s: [0, 1, 7])
+
+
+# Another action than decided
+
+
+@pytest.mark.parametrize("chains_on", [True, False])
+def test_an_overruled_step_costs_and_is_no_step_of_the_chain(chains_on: bool) -> None:
+    shield: Shield[str] = Shield(Rule.strict(1.0), horizon=3, chains=chains_on)
+    plan = Script({0: 0.25, 1: 0.5})
+    shield.begin(0, plan)
+    first = shield.decide(0, 0, "a")
+    shield.observe(0, "b", terminated=False, taken=first.action)
+    second = shield.decide(0, 1, "b")
+    assert (second.chain, second.deficit) == (0, 0.75)
+    shield.observe(0, "c", terminated=False, taken=second.action + 1)
+    assert shield.ledger(0).deficit == 0.75
+    # The chain has one step and waits at "b", where the second was to be played, or is dropped.
+    assert shield.decide(0, 2, "c").chain == -1
+    shield.observe(0, "b", terminated=False)
+    assert shield.finish(0).ended == (() if chains_on else (0,))
+    assert (shield.open_chains, shield.dropped) == ((1, 0) if chains_on else (0, 1))
+    shield.begin(1, plan)
+    resumed = shield.decide(1, 0, "b")
+    assert (resumed.explored, resumed.chain) == (True, 0 if chains_on else 1)

@@ -109,13 +109,7 @@ class Chooser:
                 else optimistic_policy(self._setting, knowledge, self._ceiling)
             )
             pinned.switch = switch_step(
-                self._mixture,
-                knowledge.rows,
-                knowledge.radii,
-                pinned.explorer,
-                s,
-                uniforms[0],
-                self._scratch,
+                self._mixture, knowledge.rows, knowledge.radii, pinned.explorer, s, uniforms[0], self._scratch
             )
         return pinned
 

@@ -14,15 +14,7 @@ from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
 
-__all__ = [
-    "AGENT_FILE",
-    "Agent",
-    "AgentSpec",
-    "Discretises",
-    "EpisodeId",
-    "Transition",
-    "check_episode_id",
-]
+__all__ = ["AGENT_FILE", "Agent", "AgentSpec", "Discretises", "EpisodeId", "Transition", "check_episode_id"]
 
 
 # The options that every result lists.

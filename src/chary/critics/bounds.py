@@ -126,10 +126,7 @@ class CriticBounds:
         less = check_real("lower", lower, low=-np.inf, open_low=True, open_high=True)
         more = check_real("upper", upper, low=-np.inf, open_low=True, open_high=True)
         return replace(
-            self,
-            standing=standing,
-            lower_shift=self.lower_shift + less,
-            upper_shift=self.upper_shift + more,
+            self, standing=standing, lower_shift=self.lower_shift + less, upper_shift=self.upper_shift + more
         )
 
     def evaluate(

@@ -18,12 +18,7 @@ from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
 from chary.critics.protocol import Array, as_masks, as_numbers
-from chary.errors import (
-    InvalidAction,
-    InvalidData,
-    InvalidSetting,
-    check_integer,
-)
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room

@@ -286,10 +286,7 @@ class Shield(Generic[S]):
         }
 
     def restore(
-        self,
-        record: Mapping[str, Any],
-        plans: Mapping[Hashable, Plan[S]],
-        recall: Callable[[Any], object],
+        self, record: Mapping[str, Any], plans: Mapping[Hashable, Plan[S]], recall: Callable[[Any], object]
     ) -> None:
         """Take on what `record` returned; only for a shield that has seen nothing.
 
