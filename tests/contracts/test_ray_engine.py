@@ -68,5 +68,5 @@ def test_without_ray_the_way_out_is_said(tmp_path: Path) -> None:
     script = f"import sys; sys.modules['ray'] = None\nfrom chary.cli import main\nmain({arguments!r})"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
-    assert answer.stderr.startswith("chary: 'engine' ray needs the package ray. Run: pip install")
+    assert answer.stderr.startswith("chary: 'engine' ray needs ray. Run: pip install")
     assert not (tmp_path / "x").exists()

@@ -188,9 +188,13 @@ def test_parquet_without_polars_says_the_way_out(tmp_path: Path, monkeypatch: py
     log = read_log(written(tmp_path / "log.csv", GOOD))
     write_log(log, tmp_path / "log.parquet")
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(InvalidSetting, match=r"pip install 'chary\[report\]', or use CSV"):
+    with pytest.raises(
+        InvalidSetting, match=r"Parquet, unlike CSV, needs polars\. Run: pip install 'chary\[report\]'"
+    ):
         read_log(tmp_path / "log.parquet")
-    with pytest.raises(InvalidSetting, match=r"pip install 'chary\[report\]', or use CSV"):
+    with pytest.raises(
+        InvalidSetting, match=r"Parquet, unlike CSV, needs polars\. Run: pip install 'chary\[report\]'"
+    ):
         write_log(log, tmp_path / "other.parquet")
     assert not (tmp_path / "other.parquet").exists()
 

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ import typer
 
 from chary.cli.options import Json, command
 from chary.cli.terminal import SweepBars, show
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
 from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
@@ -258,7 +257,8 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
     labels = _labels(experiment)
     experiment.family.check_installed()
     if options.report:
-        _require("a report", "report", ("polars", "plotly", "matplotlib"), ", or pass --no-report")
+        for package in ("polars", "plotly", "matplotlib", "jinja2"):
+            check_installed(package, "The report, which --no-report leaves out,", "report")
     with SweepBars(len(labels), labels) as bars:
         result = sweep(
             experiment,
@@ -300,15 +300,6 @@ def _list_failures(result: SweepResult, labels: dict[str, str]) -> None:
         )
     if result.failures:
         raise typer.Exit(FAILED)
-
-
-def _require(what: str, extra: str, packages: tuple[str, ...], or_else: str = "") -> None:
-    """Raise InvalidSetting, before hours of work, if a required package is missing."""
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise InvalidSetting(
-            f"{missing[0]!r} must be installed for {what}. Run: pip install 'chary[{extra}]'{or_else}."
-        )
 
 
 def _write_report(folder: Path, out: Path | None = None) -> Path:

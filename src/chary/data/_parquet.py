@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from chary.data._columns import Places, as_reals, as_truths, as_wholes
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidData, check_installed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -95,9 +95,4 @@ def parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def _require_polars() -> None:
-    try:
-        import polars  # noqa: F401
-    except ImportError as problem:
-        raise InvalidSetting(
-            "Reading and writing Parquet needs Polars. Run: pip install 'chary[report]', or use CSV."
-        ) from problem
+    check_installed("polars", "Parquet, unlike CSV,", "report")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from chary.data._columns import Places
 from chary.data.discretise import Discretiser, cells_of
 from chary.data.logs import Known, Log
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidData, check_installed
 
 __all__ = ["read_minari"]
 
@@ -81,12 +81,9 @@ def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known
 
 
 def _dataset(dataset: Any) -> Any:
-    try:
-        import minari
-    except ImportError as problem:
-        raise InvalidSetting(
-            "Reading Minari datasets needs Minari. Run: pip install 'chary[minari]'."
-        ) from problem
+    check_installed("minari", "Reading Minari datasets", "minari")
+    import minari
+
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, str) or not dataset or "\0" in dataset:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice
+from chary.errors import CharyError, InvalidData, check_choice, check_installed
 from chary.storage.files import UNREADABLE, as_path, npz_arrays, npz_bytes, read_file, write_new
 
 __all__ = [
@@ -193,10 +193,9 @@ def _members(content: bytes) -> tuple[str, Arrays]:
 
 
 def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ModuleNotFoundError as error:
-        raise InvalidSetting("Saving networks needs safetensors. Run: pip install 'chary[deep]'.") from error
+    check_installed("safetensors", "Saving networks", "deep")
+    import safetensors.numpy
+
     return safetensors
 
 

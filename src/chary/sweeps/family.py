@@ -11,10 +11,9 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib.util import find_spec
 from typing import Any, Self
 
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
 from chary.sweeps.run_spec import RunSpec
 
 __all__ = [
@@ -200,11 +199,7 @@ class Family:
     def check_installed(self) -> None:
         """Raise InvalidSetting, before hours of work, where a package that its runs need is missing."""
         for name in self.extra_packages:
-            if find_spec(name) is None:
-                raise InvalidSetting(
-                    f"{self.learner} needs the package {name!r}, which is not installed. "
-                    f"Run: pip install 'chary[{self.extra}]'."
-                )
+            check_installed(name, self.learner, self.extra)
 
 
 def names_of(cls: Any) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, check_installed
 from chary.sweeps.engines import Failure, Pending, Watcher
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import Spent, prepare, result_files, save
@@ -54,12 +54,9 @@ class DeviceEngine:
 
     def check(self) -> None:
         """Raise InvalidSetting if JAX is not installed, or finds no GPU."""
-        try:
-            import jax
-        except ImportError as problem:
-            raise InvalidSetting(
-                "'device' gpu needs the package jax. Run: pip install 'chary[deep]'."
-            ) from problem
+        check_installed("jax", "'device' gpu", "deep")
+        import jax
+
         if not any(device.platform == "gpu" for device in jax.devices()):
             raise InvalidSetting(
                 "'device' gpu needs a GPU that JAX finds. Install JAX for it, as with "

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from chary.errors import InvalidSetting, Unwritable
+from chary.errors import InvalidSetting, Unwritable, check_installed
 from chary.sweeps.engines import MOST_LOSSES, MOST_TRIES, Failure, Pending, Watcher, one_core
 from chary.sweeps.family import CPU
 from chary.sweeps.folder import SweepFolder
@@ -48,12 +48,9 @@ class RayEngine:
         """Join the cluster, or start one; raise InvalidSetting if there is no Ray, or no cluster answers."""
         # Ray's messages about a cluster that refuses fill a screen.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        try:
-            import ray
-        except ImportError as problem:
-            raise InvalidSetting(
-                "'engine' ray needs the package ray. Run: pip install 'chary[cluster]'."
-            ) from problem
+        check_installed("ray", "'engine' ray", "cluster")
+        import ray
+
         if self._address not in (None, "auto"):
             _check_answer(str(self._address))
         try:
