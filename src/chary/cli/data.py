@@ -27,7 +27,7 @@ LogFile = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How a log is read.
+    """Options for reading a log.
 
     Args:
         discretiser: A saved discretiser, for files with columns state_0, state_1 and so on.

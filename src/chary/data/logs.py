@@ -44,7 +44,7 @@ class LogColumns(TypedDict):
 
 
 class Known(TypedDict, total=False):
-    """What is known about the problem of a log, see `Log.checked`."""
+    """Declared facts about the problem of a log, see `Log.checked`."""
 
     setting: Setting | None
     reward_range: tuple[float, float] | None

@@ -135,7 +135,7 @@ class Setting:
 
     @property
     def allowed(self) -> Bools:
-        """Which action may be played where, shape (S, A)."""
+        """The actions allowed in each state, booleans of shape (S, A)."""
         return self.pair_index >= 0
 
     @property

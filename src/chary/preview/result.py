@@ -216,7 +216,7 @@ class HelpfulPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a budget allows, from logs alone; made by `chary.preview.preview`.
+    """The result of a preview: what a budget allows, from logs alone; see `chary.preview.preview`.
 
     Args:
         basis: The log, and what was declared.

@@ -10,7 +10,7 @@ __all__ = ["Ledger", "authorise", "refuse"]
 
 
 class Ledger(NamedTuple):
-    """What an episode has spent: `deficit` is the paper's zeta of eq. (4)."""
+    """The deficit booked in an episode, the paper's zeta of eq. (4), and whether exploring is closed."""
 
     closed: bool = False
     deficit: float = 0.0

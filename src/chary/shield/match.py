@@ -1,4 +1,4 @@
-"""When a state counts as a chain's target: exactly, or within a distance of it."""
+"""Matching of a state with a chain's target: exactly, or within a distance of it."""
 
 from __future__ import annotations
 

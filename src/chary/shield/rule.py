@@ -1,4 +1,4 @@
-"""Which exploring steps a budget affords: the five rules of the shield, as four numbers each."""
+"""The five rules of the shield, four numbers each: they decide which exploring steps a budget affords."""
 
 from __future__ import annotations
 

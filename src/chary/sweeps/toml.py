@@ -61,7 +61,7 @@ def parse_experiment(text: str) -> Experiment:
 
     Raises:
         UnknownName: if it has a key that experiments do not have, with the nearest one that they have.
-        InvalidSetting: if it is no TOML, lacks a key, or has one of the wrong type or out of range.
+        InvalidSetting: if it is not TOML, lacks a key, or has one of the wrong type or out of range.
     """
     try:
         table: dict[str, Any] = tomllib.loads(text)
