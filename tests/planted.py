@@ -169,11 +169,17 @@ MISTAKES = (
     ),
     Mistake(
         "a changed result that is not found out",
-        either(
-            "sweeps/folder.py",
-            "runner/folder.py",
-            "if hashlib.sha256(content).hexdigest() != manifest.get(name):",
-            "if name not in manifest:",
+        (
+            Place(
+                "sweeps/folder.py",
+                "if hashlib.sha256(files[name]).hexdigest() != manifest.get(name):",
+                "if name not in manifest:",
+            ),
+            Place(
+                "runner/folder.py",
+                "if hashlib.sha256(content).hexdigest() != manifest.get(name):",
+                "if name not in manifest:",
+            ),
         ),
         "tests/faults/test_sweeps.py -k tampered",
     ),
@@ -218,23 +224,31 @@ def first_failure(tree: Path, tests: str) -> str | None:
 
 
 def main() -> int:
-    """Try the mistakes; the exit code is how many were not found."""
+    """Read what to try from the command line; the exit code is how many mistakes were not found."""
     parser = argparse.ArgumentParser(description="Plant mistakes in copies of a tree.")
     parser.add_argument("--tree", type=Path, default=ROOT)
     parser.add_argument("--only", nargs="*", default=[], help="Parts of the names of the mistakes to plant.")
     parser.add_argument("--control", action="store_true", help="Plant nothing: the tests have to pass.")
     parser.add_argument("--json", type=Path, help="Where to write what was found.")
     asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch, "build").mkdir()
+        return tried(asked, Path(scratch))
+
+
+def tried(asked: argparse.Namespace, scratch: Path) -> int:
+    """Try the mistakes asked for in copies below `scratch`, and return how many were not found."""
     rows, missed = [], 0
     for mistake in MISTAKES:
         if asked.only and not any(part in mistake.name for part in asked.only):
             continue
-        with tempfile.TemporaryDirectory() as scratch:
-            # Times are kept, so that kernels compiled before are found unless their source changes.
-            copy = shutil.copytree(asked.tree, Path(scratch) / "tree", ignore=LEFT_OUT, symlinks=True)
-            module = "nothing" if asked.control else plant(mistake, copy)
-            began = time.perf_counter()
-            found = first_failure(copy, mistake.tests)
+        copy = shutil.copytree(asked.tree, scratch / "tree", ignore=LEFT_OUT, symlinks=True)
+        # What was compiled for the last copy is found unless its source changed: times are kept in a copy.
+        (copy / "build").symlink_to(scratch / "build")
+        module = "nothing" if asked.control else plant(mistake, copy)
+        began = time.perf_counter()
+        found = first_failure(copy, mistake.tests)
+        shutil.rmtree(copy)
         seconds = round(time.perf_counter() - began)
         missed += (found is None) is not asked.control
         rows.append({"mistake": mistake.name, "module": module, "found by": found, "seconds": seconds})
