@@ -44,7 +44,7 @@ def read_experiment(path: Path) -> Experiment:
 
     Raises:
         InvalidSetting: if the file cannot be read.
-        CharyError: if it says something that makes no sense.
+        CharyError: if its contents make no sense.
     """
     try:
         text = path.read_text(encoding="utf-8")
