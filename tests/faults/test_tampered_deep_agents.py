@@ -161,7 +161,8 @@ def test_counts_draws_and_money_out_of_range_are_refused_though_the_seal_is_righ
     for name in ("open.0.draws.agent", "open.0.draws.batch"):
         for value in (-0.5, 1.0, np.nan):
             refused(sealed(tmp_path, {**arrays, name: np.full_like(arrays[name], value)}, about))
-    for value in (-1.0, np.nan, np.inf):
+    spent = float(arrays["open.0.ledger.deficit"])
+    for value in (-1.0, np.nan, np.inf, spent - 0.1, spent + 0.1):
         refused(sealed(tmp_path, {**arrays, "open.0.ledger.deficit": np.array(value)}, about))
     refused(sealed(tmp_path, {**arrays, "open.0.observation": np.full(6, np.nan, np.float32)}, about))
     if not decided:

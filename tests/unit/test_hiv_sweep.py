@@ -26,7 +26,7 @@ from chary.sweeps.engines.gpu import DeviceEngine
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import RESULT_FILES, SweepFolder
 from chary.sweeps.hiv import HIVConditions
-from chary.sweeps.perform import perform
+from chary.sweeps.perform import perform, prepare
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment, family_of
 from chary.sweeps.toml import parse_experiment, preset_experiment
@@ -296,11 +296,13 @@ def test_a_checkpoint_that_is_of_no_use_is_left_alone(
     other = folder.checkpoint(runs[100.0].id)
     assert other is not None
     half = pack("run", {}, {"run": runs[40.0].id, **spent})
-    for content in (other, other[:-100], half, b""):
+    for content in (b"", half, other[:-100], other):
         folder.write_checkpoint(runs[40.0].id, content)
-        restarted = perform(runs[40.0], folder, checkpoint_seconds=1e9)
-        assert json.loads(restarted["provenance.json"])["resumed"] == 0
-        assert same_results(restarted, played)
+        assert prepare(runs[40.0], folder)[0].learner is None
+    assert prepare(runs[100.0], folder)[0].done == 1
+    restarted = perform(runs[40.0], folder, checkpoint_seconds=1e9)
+    assert json.loads(restarted["provenance.json"])["resumed"] == 0
+    assert same_results(restarted, played)
 
 
 # Side by side, as on a GPU; where there is none, lanes of this machine's CPU.

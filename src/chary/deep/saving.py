@@ -109,8 +109,6 @@ def _episode(
     ledger = tree_like(ledger_like, arrays, f"{prefix}ledger.")
     if not all(bool(((leaf >= 0) & (leaf < 1)).all()) for leaf in map(np.asarray, draws)):
         raise InvalidData(f"'{prefix}draws' must lie in [0, 1), got others.")
-    if not 0 <= float(ledger.deficit) < math.inf:
-        raise InvalidData(f"'{prefix}ledger.deficit' must be finite and >= 0, got {float(ledger.deficit)!r}.")
     number = check_integer("number", kept["number"], minimum=0, error=InvalidData)
     chain = check_integer("chain", kept["chain"], minimum=-1, error=InvalidData)
     pinned = Pinned(draws, ledger, number, chain)
@@ -122,6 +120,12 @@ def _episode(
     kinds = {np.asarray(arrays[prefix + name]).dtype for name in ("state", "next_state")}
     if steps and kinds != {np.dtype(np.float32)}:
         raise InvalidData(f"'{prefix}state' must be float32, got others.")
+    # Nothing is ever refunded.
+    deficit, booked = float(ledger.deficit), steps[-1].decision.deficit if steps else 0.0
+    if deficit != booked:
+        raise InvalidData(
+            f"'{prefix}ledger.deficit' must be that of the last decision, {booked}, got {deficit}."
+        )
     terminated, closing, released = (check_truth("flags", flag, error=InvalidData) for flag in kept["flags"])
     return OpenEpisode(check_episode_id(kept["name"]), seen, pinned, steps, terminated, closing, released)
 
@@ -155,7 +159,7 @@ def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tup
     here, made = arrays["open.observation"], kept["decision"]
     terminated, unlearnt = False, None
     nowhere = np.full_like(here, np.nan)
-    forgotten = Decision(0, False, 0.0, 0.0, agent._room(0.0), number, -1)
+    forgotten = Decision(0, False, 0.0, deficit, agent._room(deficit), number, -1)
     steps = [Played(forgotten, nowhere, Transition(nowhere, 0, 0.0, nowhere, False)) for _ in range(t)]
     if t:
         steps[-1].outcome = Transition(nowhere, 0, 0.0, here, False)
