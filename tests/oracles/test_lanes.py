@@ -20,10 +20,11 @@ from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
 from chary.planner import _vectors as _lanes
 from chary.planner._backup import LOWER, UPPER, new_scratch
-from chary.planner._batch import Lanes, Side, new_lanes, pack_into, plan_lanes_into, with_room
+from chary.planner._batch import plan_lanes_into
+from chary.planner._batch_arrays import Batch, Side, new_batch, pack_into, with_room
 from chary.planner._batch_versions import Versions, forget_versions, vectors, version_into
-from chary.planner._current import evaluate_into, lane_action
-from chary.planner._full import EVALUATE, OPTIMISE, backward_into
+from chary.planner._current import lane_action
+from chary.planner._full import EVALUATE, OPTIMISE, additive_value_into, backward_into
 from chary.planner._vectors import HALF, LANES
 
 # Types of instructions are for numba: to a type checker they are anything.
@@ -311,10 +312,10 @@ def test_gains_are_the_largest_so_far_lane_by_lane(seed: int) -> None:
 
 
 @compiled
-def plan_both_sides(lanes, rows, radii, prior, nobody, with_upper):  # type: ignore[no-untyped-def]
-    pack_into(lanes.packed, rows)
-    plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, with_upper)
-    plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, False)
+def plan_both_sides(batch, rows, radii, prior, nobody, with_upper):  # type: ignore[no-untyped-def]
+    pack_into(batch.packed, rows)
+    plan_lanes_into(batch, rows, radii, batch.lower, LOWER, prior, with_upper)
+    plan_lanes_into(batch, rows, radii, batch.optimistic, UPPER, nobody, False)
 
 
 @compiled
@@ -336,7 +337,7 @@ def policy_into(policy, side, lane):  # type: ignore[no-untyped-def]
 
 @compiled
 def evaluate(v, policy, rows, radii, sign, stages):  # type: ignore[no-untyped-def]
-    evaluate_into(v, policy, rows, radii, sign, stages)
+    additive_value_into(v, policy, rows, radii, sign, stages)
 
 
 class Episode(NamedTuple):
@@ -421,14 +422,14 @@ def check_versions(versions: Versions, lane: int, learnt: Knowledge) -> None:
 
 
 def check_lane(
-    lanes: Lanes, lane: int, learnt: Knowledge, prior: Ints, nobody: Ints, *, with_upper: bool
+    batch: Batch, lane: int, learnt: Knowledge, prior: Ints, nobody: Ints, *, with_upper: bool
 ) -> Ints:
     """Check a lane against the full pass of what was learnt; return its baseline."""
-    H, S = lanes.lower.policy.shape
+    H, S = batch.lower.policy.shape
     baseline = np.zeros((H, S), dtype=np.int64)
     sides: tuple[tuple[Side, int, Ints], ...] = (
-        (lanes.optimistic, UPPER, nobody),
-        (lanes.lower, LOWER, prior),
+        (batch.optimistic, UPPER, nobody),
+        (batch.lower, LOWER, prior),
     )
     for side, sign, ties in sides:
         expected = full_pass(learnt.rows, learnt.radii, sign, OPTIMISE, baseline, ties)
@@ -438,7 +439,7 @@ def check_lane(
         np.testing.assert_array_equal(played, baseline)
     if with_upper:
         upper = full_pass(learnt.rows, learnt.radii, UPPER, EVALUATE, baseline, nobody)
-        same_bits(np.ascontiguousarray(lanes.upper[:, :, lane]), upper)
+        same_bits(np.ascontiguousarray(batch.upper[:, :, lane]), upper)
     return baseline
 
 
@@ -452,24 +453,24 @@ def test_every_lane_holds_the_plan_of_the_episodes_before_it(seed: int) -> None:
     real = Knowledge.empty(setting, bounds, episodes=99, total_episodes=99)
     for _ in range(int(rng.choice([0, 3, 60]))):
         real.learn(*play(mdp, rng))
-    lanes, nobody = new_lanes(setting, real.radii.family), np.full(S, -1, dtype=np.int64)
+    batch, nobody = new_batch(setting, real.radii.family), np.full(S, -1, dtype=np.int64)
     prior = draw_policy(mdp, rng)[0] if rng.random() < 0.5 else nobody
     baseline = draw_policy(mdp, rng)
     for _ in range(4):
         # The lanes remember from batch to batch what was best, and how far short the others fell.
-        forget(lanes.versions)
-        assert (lanes.versions.place == -1).all()
+        forget(batch.versions)
+        assert (batch.versions.place == -1).all()
         guessed = [play(mdp, rng, baseline) for _ in range(LANES - 1)]
         for lane, episode in enumerate(guessed, start=1):
             steps = len(episode.pairs)
-            assert count_ahead(lanes.versions, real.rows, real.radii, lane, *episode[1:], steps)
+            assert count_ahead(batch.versions, real.rows, real.radii, lane, *episode[1:], steps)
         with_upper = bool(rng.random() < 0.7)
-        lanes = with_room(lanes, len(real.rows.successor))
-        plan_both_sides(lanes, real.rows, real.radii, prior, nobody, with_upper)
+        batch = with_room(batch, len(real.rows.successor))
+        plan_both_sides(batch, real.rows, real.radii, prior, nobody, with_upper)
         learnt = real.copy()
         for lane in range(LANES):
-            check_versions(lanes.versions, lane, learnt)
-            baseline = check_lane(lanes, lane, learnt, prior, nobody, with_upper=with_upper)
+            check_versions(batch.versions, lane, learnt)
+            baseline = check_lane(batch, lane, learnt, prior, nobody, with_upper=with_upper)
             if lane < LANES - 1:
                 learnt.learn(*guessed[lane])
         for episode in guessed[: int(rng.integers(1, LANES))]:
@@ -490,12 +491,12 @@ def test_two_pairs_that_tie_stay_tied_through_the_stages() -> None:
         # Pair 0 is best at the last stage, 1 and 2 before it: they lead to where nothing was seen.
         pairs, nexts, rewards = np.array([0, 1, 2]), np.array([0, 1, 1]), np.array([0.3, earned, earned])
         knowledge.learn(np.zeros(3, dtype=np.int64), pairs, nexts, rewards)
-        lanes = new_lanes(setting, knowledge.radii.family)
-        lanes.optimistic.guess[:, 0] = [2, 2, 2, 2, 2, 0]
-        lanes = with_room(lanes, len(knowledge.rows.successor))
-        plan_both_sides(lanes, knowledge.rows, knowledge.radii, nobody, nobody, False)
+        batch = new_batch(setting, knowledge.radii.family)
+        batch.optimistic.guess[:, 0] = [2, 2, 2, 2, 2, 0]
+        batch = with_room(batch, len(knowledge.rows.successor))
+        plan_both_sides(batch, knowledge.rows, knowledge.radii, nobody, nobody, False)
         for lane in (0, LANES - 1):
-            check_lane(lanes, lane, knowledge, nobody, nobody, with_upper=False)
+            check_lane(batch, lane, knowledge, nobody, nobody, with_upper=False)
 
 
 def test_an_episode_that_finds_no_room_is_not_counted() -> None:
@@ -504,13 +505,13 @@ def test_an_episode_that_finds_no_room_is_not_counted() -> None:
     knowledge = Knowledge.empty(
         mdp.setting, Bounds(family="hoeffding", scale=0.01), episodes=9, total_episodes=9
     )
-    lanes, episode = new_lanes(mdp.setting, knowledge.radii.family), play(mdp, rng)
-    versions = lanes.versions._replace(successor=lanes.versions.successor[:1].copy())
+    batch, episode = new_batch(mdp.setting, knowledge.radii.family), play(mdp, rng)
+    versions = batch.versions._replace(successor=batch.versions.successor[:1].copy())
     steps = len(episode.pairs)
     assert not count_ahead(versions, knowledge.rows, knowledge.radii, 1, *episode[1:], steps)
     assert versions.used.tolist() == [0, 0]
     assert (versions.place == -1).all()
-    assert count_ahead(lanes.versions, knowledge.rows, knowledge.radii, 1, *episode[1:], steps)
+    assert count_ahead(batch.versions, knowledge.rows, knowledge.radii, 1, *episode[1:], steps)
 
 
 @given(seed=seeds)

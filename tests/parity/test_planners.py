@@ -15,16 +15,17 @@ from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, specs
 from chary import simulation
 from chary._compile import OPTIONS
 from chary.agents import AGENTS, UCBVI, AgentSpec, CharyUCBVI, make_agent
+from chary.agents._mixtures import UCBVI as UCBVI_KIND
+from chary.agents._mixtures import new_mixture
 from chary.arrays import Floats, Ints
 from chary.envs import inventory, riverswim, sepsis
 from chary.errors import InvalidSetting, PlannerMismatch, UnknownName
 from chary.mdp import FiniteMDP
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
-from chary.model.radii import Radii
-from chary.model.rows import Rows
-from chary.planner._backup import Scratch, new_scratch
-from chary.planner._batch import Lanes, Now, new_lanes
+from chary.model.rows import no_rows
+from chary.planner._backup import new_scratch
+from chary.planner._batch_arrays import Batch, Now, new_batch
 from chary.planner._full import (
     DIFFERENCE,
     PlanArrays,
@@ -34,10 +35,12 @@ from chary.planner._full import (
     plan_into,
 )
 from chary.planner._vectors import LANES
+from chary.shield import Rule
 from chary.simulation import Simulation, simulate
 from chary.simulation import _compiled as _compiled_run
 from chary.simulation._judge import PLAYED, Judge, evaluate_truly_into, new_judge
 from chary.simulation._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
+from chary.simulation._player import INCREMENTAL, SHIELD, Player
 from chary.simulation.run import Run
 
 # Several batches, the first of them guessed by hardly any data.
@@ -119,13 +122,13 @@ def batches_of(
     mdp: FiniteMDP, spec: AgentSpec, monkeypatch: pytest.MonkeyPatch, episodes: int
 ) -> tuple[int, int]:
     """Return how many batches a run had, and how many of its blocks began one anyhow."""
-    kept: list[Lanes] = []
+    kept: list[Batch] = []
 
-    def keep(*arguments: Any) -> Lanes:
-        kept.append(new_lanes(*arguments))
+    def keep(*arguments: Any) -> Batch:
+        kept.append(new_batch(*arguments))
         return kept[-1]
 
-    monkeypatch.setattr(_compiled_run, "new_lanes", keep)
+    monkeypatch.setattr(_compiled_run, "new_batch", keep)
     playing = Simulation(mdp, spec, episodes=episodes, warmup=20)
     playing.start()
     blocks = 0
@@ -182,7 +185,7 @@ def test_planners_are_chosen_by_name() -> None:
 class Seen(NamedTuple):
     """What a run under way plans and is judged with."""
 
-    lanes: Lanes
+    batch: Batch
     judge: Judge
 
 
@@ -199,18 +202,18 @@ def play_tampered(
     # Blocks of one episode, though more could be planned together.
     monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 0.0)
     monkeypatch.setattr(_compiled_run, "LANES", 1)
-    lanes: list[Lanes] = []
+    batch: list[Batch] = []
     judges: list[Judge] = []
 
-    def keep_lanes(*arguments: Any) -> Lanes:
-        lanes.append(new_lanes(*arguments))
-        return lanes[-1]
+    def keep_batch(*arguments: Any) -> Batch:
+        batch.append(new_batch(*arguments))
+        return batch[-1]
 
     def keep_judge(*arguments: Any, **named: Any) -> Judge:
         judges.append(new_judge(*arguments, **named))
         return judges[-1]
 
-    monkeypatch.setattr(_compiled_run, "new_lanes", keep_lanes)
+    monkeypatch.setattr(_compiled_run, "new_batch", keep_batch)
     monkeypatch.setattr(simulation, "new_judge", keep_judge)
     playing = Simulation(mdp, spec, episodes=60, warmup=20, **options)
     playing.start()
@@ -218,26 +221,26 @@ def play_tampered(
         if playing.done == at:
             # From here on batches are as long as they can be.
             monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 1e6)
-            tamper(Seen(lanes[0], judges[0]))
+            tamper(Seen(batch[0], judges[0]))
         playing.advance()
     return playing.result()
 
 
 def spoil_lower(seen: Seen) -> None:
-    seen.lanes.lower.v[-1] = 0.25
+    seen.batch.lower.v[-1] = 0.25
 
 
 def spoil_baseline(seen: Seen) -> None:
     # Where an episode has ended nothing is planned, so that nothing repairs this.
-    seen.lanes.lower.policy[:, -1] = 1
+    seen.batch.lower.policy[:, -1] = 1
 
 
 def spoil_upper(seen: Seen) -> None:
-    seen.lanes.upper[-1] = 0.25
+    seen.batch.upper[-1] = 0.25
 
 
 def spoil_explorer(seen: Seen) -> None:
-    seen.lanes.optimistic.v[:, -1] = 3.0
+    seen.batch.optimistic.v[:, -1] = 3.0
 
 
 def spoil_truth(seen: Seen) -> None:
@@ -309,7 +312,7 @@ class Planned(NamedTuple):
     knowledge: Knowledge
     prior: Ints
     plan: PlanArrays
-    lanes: Lanes
+    batch: Batch
     judge: Judge
 
 
@@ -326,49 +329,46 @@ def planned() -> Planned:
     plan_into(plan, knowledge.rows, knowledge.radii, prior, DIFFERENCE, True, scratch)
     explore_into(explorer, knowledge.rows, knowledge.radii, scratch)
     # No lanes but for the explorer: the plan is compared as it stands.
-    lanes = new_lanes(setting, -1)
-    side = new_lanes(setting, knowledge.radii.family).optimistic
+    batch = new_batch(setting, -1)
+    side = new_batch(setting, knowledge.radii.family).optimistic
     side.policy[:] = explorer.policy
-    lanes = lanes._replace(optimistic=side)
-    lanes.now[[Now.UPPER_FROM, Now.DIFFERENCES]] = 0, 1
+    batch = batch._replace(optimistic=side)
+    batch.now[[Now.UPPER_FROM, Now.DIFFERENCES]] = 0, 1
     judge = new_judge(mdp, scratch, coverage=PLAYED)
     evaluate_truly_into(judge.v_true, np.zeros((0, 0)), judge, plan.baseline, 0, scratch)
-    return Planned(mdp, knowledge, prior, plan, lanes, judge)
+    return Planned(mdp, knowledge, prior, plan, batch, judge)
 
 
 # Options are arguments: a literal would compile all kernels below once more.
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def check_both_into(
-    check: Check,
-    k: int,
-    plan: PlanArrays,
-    lanes: Lanes,
-    explores: bool,
-    rows: Rows,
-    radii: Radii,
-    prior: Ints,
-    kind: int,
-    upper: bool,
-    judge: Judge,
-    since: int,
-    states: Ints,
-    scratch: Scratch,
+    check: Check, k: int, player: Player, explores: bool, upper: bool, judge: Judge, since: int, states: Ints
 ) -> None:
-    check_plan_into(check, k, plan, lanes, explores, rows, radii, prior, kind, upper, scratch)
-    check_truth_into(check, k, judge, plan.baseline, since, states, len(states), scratch)
+    check_plan_into(check, k, player, explores, upper)
+    check_truth_into(check, k, judge, player.plan.baseline, since, states, len(states), player.scratch)
 
 
 def found_in(here: Planned) -> Ints:
-    setting = here.mdp.setting
-    size = (setting.n_states, setting.n_pairs, setting.horizon)
-    check = new_check(*size, every=1, differences=True)
-    rows, radii = here.knowledge.rows, here.knowledge.radii
-    states = np.zeros(setting.horizon, dtype=np.int64)
-    scratch = new_scratch(setting.n_states)
-    plan, lanes, prior, judge = here.plan, here.lanes, here.prior, here.judge
-    check_both_into(
-        check, 17, plan, lanes, True, rows, radii, prior, DIFFERENCE, True, judge, 1, states, scratch
+    setting, knowledge = here.mdp.setting, here.knowledge
+    H, S, P = setting.horizon, setting.n_states, setting.n_pairs
+    check = new_check(S, P, H, every=1, differences=True)
+    player = Player(
+        agent=SHIELD,
+        planner=INCREMENTAL,
+        charge=DIFFERENCE,
+        rule=Rule.strict(1.0),
+        prior=here.prior,
+        rows=knowledge.rows,
+        radii=knowledge.radii,
+        meta_rows=no_rows(knowledge.rows),
+        meta_radii=knowledge.radii,
+        plan=here.plan,
+        batch=here.batch,
+        explorer=new_explorer(S, P, H, falling=False),
+        mixture=new_mixture(UCBVI_KIND, frozen=here.plan.baseline),
+        scratch=new_scratch(S),
     )
+    check_both_into(check, 17, player, True, True, here.judge, 1, np.zeros(H, dtype=np.int64))
     return check.found
 
 
@@ -384,7 +384,7 @@ def test_a_plan_with_one_bit_flipped_is_found_whatever_the_quantity() -> None:
         if quantity == "baseline":
             here.plan.baseline[place] += 1
         elif quantity == "explorer":
-            here.lanes.optimistic.policy[place] += 1
+            here.batch.optimistic.policy[place] += 1
         elif quantity == "value difference":
             flip_last_bit(here.plan.difference, (*place, 0))
         elif quantity == "true value":

@@ -1,4 +1,4 @@
-"""Laws of the counts: merging, totals, and that where rows lie in memory is nobody's business."""
+"""Laws of the counts: totals, and that nothing depends on where rows lie in memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from chary.arrays import Floats
+from chary.arrays import Floats, Ints
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
-from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
 from chary.model.rows import Rows, count_into, repacked, room_needed
 from chary.simulation._loop import has_room
@@ -42,18 +40,32 @@ transitions = st.builds(
 logs = st.lists(transitions, max_size=60)
 
 
-def count(log: list[Seen]) -> Counts:
-    counts = Counts(SETTING)
-    for seen in log:
-        counts.observe(*seen)
+def as_arrays(log: list[Seen]) -> tuple[Ints, Ints, Ints, Floats]:
+    s, a, x = (np.array([seen[i] for seen in log], dtype=np.int64) for i in (0, 1, 3))
+    return s, SETTING.pair_index[s, a], x, np.array([seen.reward for seen in log])
+
+
+def count(log: list[Seen]) -> Knowledge:
+    counts = Knowledge.empty(SETTING, Bounds(family="kl"), episodes=None, total_episodes=None)
+    counts.learn(*as_arrays(log))
     return counts
 
 
-def check_same(one: Counts, other: Counts) -> None:
-    for mine, theirs in zip(one.dense(), other.dense(), strict=True):
+def dense(rows: Rows) -> tuple[Floats, Floats]:
+    """Return counts and sums of rewards, (P, S)."""
+    counts, rewards = np.zeros((SETTING.n_pairs, S)), np.zeros((SETTING.n_pairs, S))
+    for p in range(SETTING.n_pairs):
+        span = slice(rows.begin[p], rows.begin[p] + rows.length[p])
+        counts[p, rows.successor[span]] = rows.weight[span]
+        rewards[p, rows.successor[span]] = rows.reward[span]
+    return counts, rewards
+
+
+def check_same(one: Rows, other: Rows) -> None:
+    for mine, theirs in zip(dense(one), dense(other), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     for name in ("total", "reward_total", "square_total", "visits"):
-        np.testing.assert_array_equal(getattr(one.rows, name), getattr(other.rows, name))
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def check_rows(rows: Rows) -> None:
@@ -77,10 +89,10 @@ def test_counts_equal_a_dense_recount(log: list[Seen]) -> None:
         n[s, a, x] += 1
         earned[s, a, x] += r
         squares[s, a, x] += r**2
-    dense = counts.dense()
-    np.testing.assert_array_equal(dense[0], n[ALLOWED])
-    np.testing.assert_array_equal(dense[1], earned[ALLOWED])
-    np.testing.assert_array_equal(dense[2], squares[ALLOWED].sum(axis=1))
+    seen, rewards = dense(counts.rows)
+    np.testing.assert_array_equal(seen, n[ALLOWED])
+    np.testing.assert_array_equal(rewards, earned[ALLOWED])
+    np.testing.assert_array_equal(counts.rows.square_total, squares[ALLOWED].sum(axis=1))
     np.testing.assert_array_equal(counts.rows.visits, n.sum(axis=(1, 2)))
     for s, a in np.argwhere(ALLOWED):
         assert counts.total(s, a) == n[s, a].sum()
@@ -92,65 +104,25 @@ def test_counts_equal_a_dense_recount(log: list[Seen]) -> None:
     check_rows(counts.rows)
 
 
-@given(one=logs, two=logs)
-def test_merging_counts_what_was_seen_in_either(one: list[Seen], two: list[Seen]) -> None:
-    merged = count(one) + count(two)
-    check_same(merged, count(one + two))
-    check_rows(merged.rows)
-
-
-@given(one=logs, two=logs, three=logs)
-def test_merging_is_associative_and_commutative(one: list[Seen], two: list[Seen], three: list[Seen]) -> None:
-    a, b, c = count(one), count(two), count(three)
-    check_same((a + b) + c, a + (b + c))
-    check_same(a + b, b + a)
-    check_same(a + Counts(SETTING), a)
-
-
-@given(one=logs, two=logs, later=logs)
-def test_merged_counts_share_nothing_with_their_parts(
-    one: list[Seen], two: list[Seen], later: list[Seen]
-) -> None:
-    parts = count(one), count(two)
-    merged = parts[0] + parts[1]
-    for seen in later:
-        merged.observe(*seen)
-    check_same(parts[0], count(one))
-    check_same(parts[1], count(two))
-    check_same(merged, count(one + two + later))
-    check_rows(merged.rows)
-
-
 @given(log=logs, later=logs, room=st.integers(0, 50))
 def test_repacking_changes_nothing(log: list[Seen], later: list[Seen], room: int) -> None:
     counts, packed = count(log), count(log)
     packed.rows = repacked(packed.rows, room)
-    check_same(packed, counts)
+    check_same(packed.rows, counts.rows)
     check_rows(packed.rows)
     assert len(packed.rows.successor) - packed.rows.used[0] >= room
-    for seen in later:
-        counts.observe(*seen)
-        packed.observe(*seen)
-    check_same(packed, counts)
+    for knowledge in (counts, packed):
+        knowledge.learn(*as_arrays(later))
+    check_same(packed.rows, counts.rows)
     check_rows(packed.rows)
-
-
-def as_arrays(log: list[Seen]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Floats]:
-    s, a, x = (np.array([seen[i] for seen in log], dtype=np.int64) for i in (0, 1, 3))
-    return s, SETTING.pair_index[s, a], x, np.array([seen.reward for seen in log])
 
 
 @given(log=logs, cut=st.integers(0, 60))
 def test_knowledge_is_the_same_however_it_was_learnt(log: list[Seen], cut: int) -> None:
-    whole, parts = (
-        Knowledge.empty(SETTING, Bounds(family="kl"), episodes=None, total_episodes=None) for _ in range(2)
-    )
-    whole.learn(*as_arrays(log))
-    parts.learn(*as_arrays(log[:cut]))
+    whole, parts = count(log), count(log[:cut])
     copy = parts.copy()
     parts.learn(*as_arrays(log[cut:]))
-    for name in ("total", "reward_total", "square_total", "visits", "length"):
-        np.testing.assert_array_equal(getattr(whole.rows, name), getattr(parts.rows, name))
+    check_same(whole.rows, parts.rows)
     for name in ("width", "reward_above", "reward_below", "spread"):
         np.testing.assert_array_equal(getattr(whole.radii, name), getattr(parts.radii, name))
     # What was copied did not learn along.
@@ -159,8 +131,7 @@ def test_knowledge_is_the_same_however_it_was_learnt(log: list[Seen], cut: int) 
 
 @given(log=logs, later=logs)
 def test_whatever_is_counted_fits_where_there_was_room(log: list[Seen], later: list[Seen]) -> None:
-    counts = count(log)
-    packed = repacked(counts.rows, 0)
+    packed = repacked(count(log).rows, 0)
     # The fewest entries that count as room: one less, and has_room must have said no.
     while not has_room(packed, len(later)):
         packed = packed._replace(
@@ -172,8 +143,7 @@ def test_whatever_is_counted_fits_where_there_was_room(log: list[Seen], later: l
     for i in range(len(later)):
         count_into(packed, pair[i], successor[i], reward[i])
         packed.visits[states[i]] += 1.0
-    counts.rows = packed
-    check_same(counts, count(log + later))
+    check_same(packed, count(log + later).rows)
     check_rows(packed)
 
 

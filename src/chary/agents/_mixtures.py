@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from chary._compile import bare, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
-from chary.model.radii import CH, HOEFFDING, Radii
+from chary.model.radii import Radii, additive
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup
-from chary.planner._batch import Lanes
+from chary.planner._batch import policy_row_into
+from chary.planner._batch_arrays import Actions, Batch
 from chary.planner._batch_versions import vectors
-from chary.planner._current import evaluate_into
-from chary.planner._full import EVALUATE, START, backward_into, sorted_states
-from chary.planner._vectors import LANES, copy_into, floor_into, one_row_into, versions_into
+from chary.planner._full import START, policy_value_into, sorted_states
+from chary.planner._vectors import LANES, copy_into, fill_into, floor_into, one_row_into
 
 __all__ = [
     "CUCBVI",
@@ -43,9 +43,6 @@ __all__ = [
 
 UCBVI, CUCBVI, STEPMIX, EPSMIX, FROZEN = range(5)
 
-# A NumPy scalar, since numba compiles a kernel anew for each literal.
-FIRST: int = np.int64(0)  # type: ignore[assignment]
-
 
 class Mixture(NamedTuple):
     """A neighbour's settings and memory.
@@ -56,7 +53,7 @@ class Mixture(NamedTuple):
     episode, `last` its threshold and the step at which it went over. The `v_*` arrays are room for one plan.
     Where plans are made in lanes, `worth` (S, LANES) is the upper value of pi_b, `candidates` (H + 1, LANES)
     the lower bounds from the lanes' own first states, and the rest room: the explorers' lower values
-    (H + 1, S, LANES), two stages, one vector, and pi_b once more as lanes have policies.
+    (H + 1, S, LANES), two stages, and pi_b once more as lanes have policies.
     """
 
     kind: int
@@ -76,8 +73,7 @@ class Mixture(NamedTuple):
     candidates: Floats
     explorer_lanes: Floats
     stages: Floats
-    room: Floats
-    policy: NDArray[np.int16]
+    policy: Actions
     nowhere: NDArray[np.int32]
 
 
@@ -111,7 +107,6 @@ def new_mixture(
         candidates=vectors(H + 1),
         explorer_lanes=vectors(H + 1, wide),
         stages=vectors(2, wide),
-        room=vectors(1),
         policy=frozen.astype(np.int16),
         nowhere=np.full((H, S), -1, dtype=np.int32),
     )
@@ -127,11 +122,11 @@ def switch_step(
         return 0
     if mixture.kind == FROZEN:
         return horizon
-    worth = mixture.oracle_value
+    worth, stages = mixture.oracle_value, (START, horizon - 1)
     if len(worth) == 0:
-        _evaluate_into(mixture.v_frozen, mixture.frozen, rows, radii, UPPER, scratch)
+        policy_value_into(mixture.v_frozen, mixture.frozen, rows, radii, UPPER, stages, scratch)
         worth = mixture.v_frozen[0]
-    _evaluate_into(mixture.v_explorer, explorer, rows, radii, LOWER, scratch)
+    policy_value_into(mixture.v_explorer, explorer, rows, radii, LOWER, stages, scratch)
     if mixture.kind == CUCBVI:
         step = _cucbvi_step(mixture, worth, mixture.v_explorer[0, s], s, horizon)
     else:
@@ -146,39 +141,39 @@ switch_kernel = kernel_of(switch_step)
 
 
 @bare
-def worth_lanes_into(mixture: Mixture, lanes: Lanes, rows: Rows, radii: Radii) -> None:
+def worth_lanes_into(mixture: Mixture, batch: Batch, rows: Rows, radii: Radii) -> None:
     """Fill the upper value of pi_b in every lane."""
     if len(mixture.oracle_value) > 0:
         return
     for x in range(len(mixture.worth)):
         for j in range(LANES):
             mixture.stages[0, x, j] = 0.0
-    end = _frozen_lanes(mixture, lanes, rows, radii, 1.0, radii.horizon)
+    end = _frozen_lanes(mixture, batch, rows, radii, UPPER, radii.horizon)
     for x in range(len(mixture.worth)):
         copy_into(mixture.worth, x, mixture.stages[end], x)
 
 
 @bare
-def may_explore(mixture: Mixture, lanes: Lanes, starts: Ints, n: int) -> bool:
+def may_explore(mixture: Mixture, batch: Batch, starts: Ints, n: int) -> bool:
     """Return whether any of n episodes with first states `starts` may go over to its explorer."""
     for j in range(n):
-        if mixture.kind == CUCBVI or not _hopeless(mixture, lanes, starts[j], j):
+        if mixture.kind == CUCBVI or not _hopeless(mixture, batch, starts[j], j):
             return True
     return False
 
 
 @bare
-def _hopeless(mixture: Mixture, lanes: Lanes, s: int, lane: int) -> bool:
+def _hopeless(mixture: Mixture, batch: Batch, s: int, lane: int) -> bool:
     """Return whether no candidate can reach the threshold, since not even the lower optimum does.
 
     Sums and clips are monotone to the last bit: no policy's lower value exceeds the lower optimum.
     """
-    return bool(lanes.lower.v[0, s, lane] < _worth(mixture, s, lane) - mixture.eta)
+    return bool(batch.lower.v[0, s, lane] < _worth(mixture, s, lane) - mixture.eta)
 
 
 @bare
 def candidates_lanes_into(
-    mixture: Mixture, lanes: Lanes, rows: Rows, radii: Radii, starts: Ints, n: int, explores: bool
+    mixture: Mixture, batch: Batch, rows: Rows, radii: Radii, starts: Ints, n: int, explores: bool
 ) -> None:
     """Fill the candidates' lower bounds that `switch_lane` asks for, from explorers planned in lanes.
 
@@ -190,19 +185,13 @@ def candidates_lanes_into(
             lower[h0, j] = -np.inf
     if not explores:
         return
-    side, v = lanes.optimistic, mixture.explorer_lanes
+    side, v = batch.optimistic, mixture.explorer_lanes
     for t in range(horizon - 1, -1, -1):
-        _stage_of_policy_into(
-            v[t], v[t + 1], side.policy[t], side.split[t], side.action, mixture.room, -1.0, radii.vmax[t],
-            radii.terminal, radii.discount, rows.pair_index, rows.begin, rows.length, rows.successor,
-            rows.weight, rows.total, rows.reward_total, radii.width, lanes.versions.place,
-            lanes.versions.begin, lanes.versions.length, lanes.versions.successor, lanes.versions.weight,
-            lanes.versions.total, lanes.versions.reward_total, lanes.versions.width,
-        )  # fmt: skip
+        _stage_of_policy_into(v[t], v[t + 1], side.policy[t], side.split[t], LOWER, t, batch, rows, radii)
     for j in range(n):
         lower[0, j] = v[0, starts[j], j]
     if mixture.kind == EPSMIX:
-        _candidate_into(mixture, lanes, rows, radii, starts, n, horizon)
+        _candidate_into(mixture, batch, rows, radii, starts, n, horizon)
     elif mixture.kind == STEPMIX:
         for h0 in range(1, horizon + 1):
             # A candidate beyond the first that reaches the threshold is never asked for.
@@ -211,10 +200,10 @@ def candidates_lanes_into(
                 reached = False
                 for before in range(h0):
                     reached |= lower[before, j] >= _worth(mixture, starts[j], j) - mixture.eta
-                waiting |= not (reached or _hopeless(mixture, lanes, starts[j], j))
+                waiting |= not (reached or _hopeless(mixture, batch, starts[j], j))
             if not waiting:
                 break
-            _candidate_into(mixture, lanes, rows, radii, starts, n, h0)
+            _candidate_into(mixture, batch, rows, radii, starts, n, h0)
 
 
 @bare
@@ -244,30 +233,25 @@ def _worth(mixture: Mixture, s: int, lane: int) -> float:
 
 @bare
 def _candidate_into(
-    mixture: Mixture, lanes: Lanes, rows: Rows, radii: Radii, starts: Ints, n: int, h0: int
+    mixture: Mixture, batch: Batch, rows: Rows, radii: Radii, starts: Ints, n: int, h0: int
 ) -> None:
     """Fill LB(h0) of every lane: pi_b before step h0, the lane's explorer from there on; pi_b's own for H."""
     for x in range(len(mixture.worth)):
         copy_into(mixture.stages[0], x, mixture.explorer_lanes[h0], x)
-    end = _frozen_lanes(mixture, lanes, rows, radii, -1.0, h0)
+    end = _frozen_lanes(mixture, batch, rows, radii, LOWER, h0)
     for j in range(n):
         mixture.candidates[h0, j] = mixture.stages[end, starts[j], j]
 
 
 @bare
-def _frozen_lanes(
-    mixture: Mixture, lanes: Lanes, rows: Rows, radii: Radii, direction: float, until: int
-) -> int:
+def _frozen_lanes(mixture: Mixture, batch: Batch, rows: Rows, radii: Radii, sign: int, until: int) -> int:
     """Evaluate pi_b from stage `until` back to 0, values in `stages[0]`; return where they end up."""
     stages, now = mixture.stages, 0
+    policy, nowhere = mixture.policy, mixture.nowhere
     for t in range(until - 1, -1, -1):
         _stage_of_policy_into(
-            stages[1 - now], stages[now], mixture.policy[t], mixture.nowhere[t], lanes.optimistic.action,
-            mixture.room, direction, radii.vmax[t], radii.terminal, radii.discount, rows.pair_index,
-            rows.begin, rows.length, rows.successor, rows.weight, rows.total, rows.reward_total, radii.width,
-            lanes.versions.place, lanes.versions.begin, lanes.versions.length, lanes.versions.successor,
-            lanes.versions.weight, lanes.versions.total, lanes.versions.reward_total, lanes.versions.width,
-        )  # fmt: skip
+            stages[1 - now], stages[now], policy[t], nowhere[t], sign, t, batch, rows, radii
+        )
         now = 1 - now
     return now
 
@@ -276,66 +260,21 @@ def _frozen_lanes(
 def _stage_of_policy_into(
     earlier: Floats,
     value: Floats,
-    policy: NDArray[np.int16],
+    policy: Actions,
     split: NDArray[np.int32],
-    split_action: NDArray[np.int16],
-    room: Floats,
-    direction: float,
-    top: float,
-    terminal: NDArray[np.bool_],
-    discount: float,
-    pair_index: Ints,
-    begin: Ints,
-    length: Ints,
-    successor: Ints,
-    weight: Floats,
-    total: Floats,
-    reward_total: Floats,
-    width: Floats,
-    place: Ints,
-    its_begin: Ints,
-    its_length: Ints,
-    its_successor: Ints,
-    its_weight: Floats,
-    its_total: Floats,
-    its_reward: Floats,
-    its_width: Floats,
+    sign: int,
+    t: int,
+    batch: Batch,
+    rows: Rows,
+    radii: Radii,
 ) -> None:
-    """Do in every lane, with its own counts and policy, what `backward_into` does in mode EVALUATE."""
-    unseen = top if direction > 0.0 else 0.0
-    for x in range(len(terminal)):
-        if terminal[x] or pair_index[x, policy[x]] < 0:
-            for j in range(LANES):
-                earlier[x, j] = 0.0
-            continue
-        done = -1
-        for k in range(LANES):
-            p = pair_index[x, policy[x] if split[x] < 0 else split_action[split[x], k]]
-            if p != done:
-                done = p
-                o = place[p]
-                if o >= 0:
-                    entry, end = its_begin[o], its_begin[o] + its_length[o]
-                    versions_into(
-                        room, FIRST, entry, end, its_successor, its_weight, value,
-                        o, its_reward, discount, its_total, direction, its_width, top,
-                    )  # fmt: skip
-                    for j in range(LANES):
-                        if its_total[o, j] == 0.0:
-                            room[FIRST, j] = unseen
-                elif total[p] == 0.0:
-                    for j in range(LANES):
-                        room[FIRST, j] = unseen
-                else:
-                    end, r, n, shift = begin[p] + length[p], reward_total[p], total[p], direction * width[p]
-                    one_row_into(
-                        room, FIRST, begin[p], end, successor, weight, value, r, discount, n, shift, top
-                    )
-                floor_into(room, FIRST)
-            if split[x] < 0:
-                copy_into(earlier, x, room, FIRST)
-                break
-            earlier[x, k] = room[FIRST, k]
+    """Fill stage t of a policy's values in every lane, with its own counts, as `backward_into` would."""
+    for x in range(len(radii.terminal)):
+        if radii.terminal[x] or rows.pair_index[x, policy[x]] < 0:
+            fill_into(earlier, x, 0.0)
+        else:
+            action = batch.optimistic.action
+            policy_row_into(earlier, x, value, policy, split, action, sign, t, batch, rows, radii)
 
 
 @bare
@@ -348,23 +287,6 @@ def guess_switch(mixture: Mixture, u: float, horizon: int) -> int:
     if mixture.kind == CUCBVI:
         return int(mixture.last[1])
     return _mixed_step(mixture, mixture.last[0], u, horizon)
-
-
-@inner
-def _evaluate_into(v: Floats, policy: Ints, rows: Rows, radii: Radii, sign: int, scratch: Scratch) -> None:
-    """Fill the upper or lower value (H + 1, S) of a policy."""
-    stages = (START, radii.horizon - 1)
-    if _sums(radii):
-        evaluate_into(v, policy, rows, radii, sign, stages)
-    else:
-        nobody, none = np.full(len(rows.visits), -1), np.zeros((0, 0))
-        backward_into(v, none, policy, rows, radii, sign, EVALUATE, nobody, none, stages, scratch)
-
-
-@bare
-def _sums(radii: Radii) -> bool:
-    """Return whether a backup is a sum and a bonus that the counts give alone."""
-    return radii.family == HOEFFDING or radii.family == CH
 
 
 @bare
@@ -394,10 +316,11 @@ def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scr
     """Fill LB(h0), h0 = 0..H: the lower value from s of pi_b before step h0 and the explorer from h0 on."""
     mixture.lower[0] = mixture.v_explorer[0, s]
     if mixture.kind == EPSMIX:
-        _evaluate_into(mixture.v_room, mixture.frozen, rows, radii, LOWER, scratch)
+        stages = (START, radii.horizon - 1)
+        policy_value_into(mixture.v_room, mixture.frozen, rows, radii, LOWER, stages, scratch)
         mixture.lower[radii.horizon] = mixture.v_room[0, s]
         return
-    if _sums(radii):
+    if additive(radii.family):
         _lower_candidates_into(mixture, rows, radii, s)
         return
     n_states = len(rows.visits)
@@ -433,22 +356,7 @@ def _lower_candidates_into(mixture: Mixture, rows: Rows, radii: Radii, s: int) -
         for x in range(n_states):
             value[group, x, lane] = mixture.v_explorer[t + 1, x]
         for g in range(group, groups):
-            _stage_of_candidates_into(
-                earlier[g],
-                value[g],
-                mixture.frozen[t],
-                radii.vmax[t],
-                radii.terminal,
-                radii.discount,
-                rows.pair_index,
-                rows.begin,
-                rows.length,
-                rows.successor,
-                rows.weight,
-                rows.total,
-                rows.reward_total,
-                radii.width,
-            )
+            _stage_of_candidates_into(earlier[g], value[g], mixture.frozen, t, rows, radii)
         value, earlier = earlier, value
     for h0 in range(1, horizon + 1):
         mixture.lower[h0] = value[h0 // LANES, s, h0 % LANES]
@@ -456,29 +364,19 @@ def _lower_candidates_into(mixture: Mixture, rows: Rows, radii: Radii, s: int) -
 
 @bare
 def _stage_of_candidates_into(
-    earlier: Floats,
-    value: Floats,
-    policy: Ints,
-    top: float,
-    terminal: NDArray[np.bool_],
-    discount: float,
-    pair_index: Ints,
-    begin: Ints,
-    length: Ints,
-    successor: Ints,
-    weight: Floats,
-    total: Floats,
-    reward_total: Floats,
-    width: Floats,
+    earlier: Floats, value: Floats, policy: Ints, t: int, rows: Rows, radii: Radii
 ) -> None:
-    for x in range(len(terminal)):
-        p = pair_index[x, policy[x]]
-        if terminal[x] or p < 0 or total[p] == 0.0:
-            for j in range(LANES):
-                earlier[x, j] = 0.0
+    """Fill stage t of LANES candidates, all of which play pi_b there."""
+    for x in range(len(radii.terminal)):
+        p = rows.pair_index[x, policy[t, x]]
+        if radii.terminal[x] or p < 0 or rows.total[p] == 0.0:
+            fill_into(earlier, x, 0.0)
         else:
-            end, r, n = begin[p] + length[p], reward_total[p], total[p]
-            one_row_into(earlier, x, begin[p], end, successor, weight, value, r, discount, n, -width[p], top)
+            begin, end = rows.begin[p], rows.begin[p] + rows.length[p]
+            one_row_into(
+                earlier, x, begin, end, rows.successor, rows.weight, value,
+                rows.reward_total[p], radii.discount, rows.total[p], -radii.width[p], radii.vmax[t],
+            )  # fmt: skip
             floor_into(earlier, x)
 
 

@@ -25,7 +25,6 @@ from chary.data._columns import (
 from chary.errors import InvalidData, InvalidSetting, check_integer, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
 from chary.model.bounds import Bounds
-from chary.model.counts import Counts
 from chary.model.knowledge import Knowledge
 
 __all__ = ["Known", "Log", "check_log"]
@@ -287,8 +286,8 @@ class Log:
             self._check_rewards(RewardScale.of(reward_range), 0.0)
         return self
 
-    def to_counts(self, setting: Setting) -> Counts:
-        """Return how often each transition was seen, with scaled rewards.
+    def to_counts(self, setting: Setting) -> Knowledge:
+        """Return how often each transition was seen, with scaled rewards; the bounds are of no use.
 
         Raises:
             InvalidData: if the log does not agree with the setting, see `checked`.
@@ -299,9 +298,7 @@ class Log:
         knowledge = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
         pairs = setting.pair_index[self.state, self.action]
         knowledge.learn(self.state, pairs, self.next_state, self.scaled_rewards(setting))
-        counts = Counts(setting)
-        counts.rows = knowledge.rows
-        return counts
+        return knowledge
 
     def scaled_rewards(self, setting: Setting) -> Floats:
         """Return the rewards in the scaled units of a setting, (N,), clipped to [0, 1]."""

@@ -8,17 +8,18 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from chary._compile import jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.errors import InvalidData
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
-from chary.model.counts import FIRST_ROOM, learn_into
-from chary.model.radii import Radii, radii_for
-from chary.model.rows import Rows, empty_rows, repacked, room_needed
+from chary.model.radii import Radii, radii_for, refresh_into
+from chary.model.rows import Rows, count_kernel, empty_rows, repacked, room_needed
 
-__all__ = ["LEARNT_RADII", "Knowledge"]
+__all__ = ["LEARNT_RADII", "Knowledge", "learn_into", "learn_kernel"]
 
 
+FIRST_ROOM = 1024
 # The radii that change with the counts; the others are fixed by the problem and the family.
 LEARNT_RADII = ("width", "reward_above", "reward_below", "spread")
 # What rows hold by entry, and by pair or state; the rest says where.
@@ -26,12 +27,33 @@ ENTRIES = ("successor", "weight", "reward")
 TOTALS = ("total", "reward_total", "square_total", "visits")
 
 
+@jit
+def learn_into(
+    rows: Rows, radii: Radii, states: Ints, pairs: Ints, nexts: Ints, rewards: Floats, steps: int
+) -> None:
+    """Count the first `steps` transitions and refresh the radii of their pairs."""
+    for i in range(steps):
+        count_kernel(rows, pairs[i], nexts[i], rewards[i])
+        rows.visits[states[i]] += 1.0
+    for i in range(steps):
+        refresh_into(radii, rows, pairs[i])
+
+
+learn_kernel = kernel_of(learn_into)
+
+
 @final
 class Knowledge:
-    """What was observed and how far the truth may lie from it.
+    """Counts N(s, a), N(s, a, x) and sums of rewards, and how far the truth may lie from them.
 
-    `episodes` are the online episodes the bounds must hold for and `total_episodes` those of the warm-up
-    too; None where the family needs none.
+    `rows` grow with the data, never with S * A * S, and nothing in them is forgotten.
+
+    Example:
+        >>> setting = Setting.declare(n_states=2, n_actions=1, horizon=3)
+        >>> knowledge = Knowledge.empty(setting, Bounds(), episodes=None, total_episodes=None)
+        >>> knowledge.learn(np.array([0]), np.array([0]), np.array([1]), np.array([0.5]))
+        >>> knowledge.total(0, 0), knowledge.successors(0, 0), knowledge.reward_mean(0, 0)
+        (1, {1: 1}, 0.5)
     """
 
     __slots__ = ("radii", "rows")
@@ -44,7 +66,11 @@ class Knowledge:
     def empty(
         cls, setting: Setting, bounds: Bounds, *, episodes: int | None, total_episodes: int | None
     ) -> Knowledge:
-        """Return the knowledge of a learner that has seen nothing."""
+        """Return the knowledge of a learner that has seen nothing.
+
+        `episodes` are the online episodes the bounds must hold for and `total_episodes` those of the warm-up
+        too; None where the family needs none.
+        """
         radii = radii_for(setting, bounds, episodes=episodes, total_episodes=total_episodes)
         return cls(empty_rows(setting, FIRST_ROOM), radii)
 
@@ -57,6 +83,32 @@ class Knowledge:
         """Make sure that `need` entries are free, moving all rows together where they are not."""
         if self.rows.used[0] + need > len(self.rows.successor):
             self.rows = repacked(self.rows, 4 * need)
+
+    def total(self, s: int, a: int) -> int:
+        """Return N(s, a)."""
+        return int(self.rows.total[self._pair(s, a)])
+
+    def successors(self, s: int, a: int) -> dict[int, int]:
+        """Return N(s, a, x) by x."""
+        rows, p = self.rows, self._pair(s, a)
+        span = slice(rows.begin[p], rows.begin[p] + rows.length[p])
+        return {int(x): int(n) for x, n in zip(rows.successor[span], rows.weight[span], strict=True)}
+
+    def reward_mean(self, s: int, a: int) -> float:
+        """Return the mean scaled reward of (s, a), NaN where it was never played."""
+        n = self.total(s, a)
+        return float(self.rows.reward_total[self._pair(s, a)] / n) if n else float("nan")
+
+    def _pair(self, s: int, a: int) -> int:
+        S, A = self.rows.pair_index.shape
+        if not (0 <= s < S and 0 <= a < A):
+            raise InvalidData(
+                f"'state' and 'action' must lie in 0..{S - 1} and 0..{A - 1}, got {s!r} and {a!r}."
+            )
+        p = int(self.rows.pair_index[s, a])
+        if p < 0:
+            raise InvalidData(f"'action' must be allowed in state {s}, got {a!r}.")
+        return p
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all that was learnt, each row's entries behind those of the row before, for `restore`."""

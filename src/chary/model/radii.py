@@ -24,6 +24,7 @@ __all__ = [
     "KL",
     "L1",
     "Radii",
+    "additive",
     "exact_radii",
     "hoeffding_width",
     "radii_for",
@@ -184,6 +185,12 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
             radius = _reward_divergence(mean * n, n, radii.reward_log)
             radii.reward_above[p] = _bernoulli_edge(mean, radius) - mean
             radii.reward_below[p] = mean - (1.0 - _bernoulli_edge(1.0 - mean, radius))
+
+
+@bare
+def additive(family: int) -> bool:
+    """Return whether a backup is a sum and a bonus that depends on the counts alone."""
+    return family == HOEFFDING or family == CH
 
 
 @bare

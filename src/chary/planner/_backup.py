@@ -9,7 +9,7 @@ import numpy as np
 
 from chary._compile import bare, inner
 from chary.arrays import Floats, Ints
-from chary.model.radii import BERNSTEIN, BF, CH, HOEFFDING, KL, L1, Radii
+from chary.model.radii import BERNSTEIN, BF, KL, L1, Radii, additive
 from chary.model.rows import Rows, find_place
 
 __all__ = [
@@ -17,7 +17,9 @@ __all__ = [
     "UPPER",
     "Scratch",
     "backup",
+    "contains",
     "deviation",
+    "expected_backup",
     "listed_reward",
     "new_scratch",
     "tail_mass",
@@ -87,7 +89,7 @@ def backup(
         q = expected_backup(
             begin, end, rows.successor, rows.weight, rows.reward_total[p], n, radii.discount, v_next
         )
-        if radii.family == HOEFFDING or radii.family == CH:
+        if additive(radii.family):
             q += sign * radii.width[p]
         elif radii.family == BERNSTEIN or radii.family == BF:
             q += sign * _variance_bonus(rows, radii, p, v_next)
@@ -347,7 +349,7 @@ def deviation(
 
     `side` > 0 bounds truth - estimate, `side` < 0 estimate - truth.
     """
-    if radii.family == HOEFFDING or radii.family == CH:
+    if additive(radii.family):
         return radii.width[p]
     if radii.family == BERNSTEIN or radii.family == BF:
         return _box_variance_bonus(rows, radii, p, v_lower, v_upper)

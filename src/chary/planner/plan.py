@@ -13,7 +13,7 @@ from chary.arrays import Floats, Ints
 from chary.mdp import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, UPPER, new_scratch
-from chary.planner._charges import price_differences_into, prices_into
+from chary.planner._charges import charge_of, prices_into
 from chary.planner._full import (
     CHARGES,
     DIFFERENCE,
@@ -23,10 +23,10 @@ from chary.planner._full import (
     Explorer,
     PlanArrays,
     backward_into,
-    charge_of,
     explore_into,
     new_explorer,
     new_plan_arrays,
+    plan_differences_into,
     plan_into,
 )
 from chary.policies import OwnBaseline, as_policy_table
@@ -103,7 +103,7 @@ class TabularPlan:
         if upper:
             self.arrays.v_upper[:] = policy_values(knowledge, self.arrays.baseline, UPPER)
             if self._kind == DIFFERENCE:
-                price_differences_into(self.arrays, knowledge.rows, knowledge.radii, self._scratch)
+                plan_differences_into(self.arrays, knowledge.rows, knowledge.radii, self._scratch)
 
     def explore(self, chain: int, clock: int, s: int) -> int:
         """Return the action of that chain's explorer, pi_hat."""
@@ -192,19 +192,8 @@ def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
     v = np.zeros((horizon + 1, n_states))
     # Arrays that can be written to, as everywhere else: for others the kernel would be compiled anew.
     played, nobody, none = np.array(policy), np.full(n_states, -1), np.zeros((0, 0))
-    backward_into(
-        v,
-        none,
-        played,
-        knowledge.rows,
-        knowledge.radii,
-        sign,
-        EVALUATE,
-        nobody,
-        none,
-        (0, horizon - 1),
-        new_scratch(n_states),
-    )
+    rows, radii, stages, scratch = knowledge.rows, knowledge.radii, (0, horizon - 1), new_scratch(n_states)
+    backward_into(v, none, played, rows, radii, sign, EVALUATE, nobody, none, stages, scratch)
     return v
 
 
@@ -225,19 +214,8 @@ def explorer_of(setting: Setting, knowledge: Knowledge) -> Shorts:
 
 def _optimise_into(plan: PlanArrays, knowledge: Knowledge, prior: Ints) -> None:
     """Fill the lower optimum with its baseline, ties going to the actions of `prior`, (H, S)."""
+    v, baseline, rows, radii = plan.v_lower, plan.baseline, knowledge.rows, knowledge.radii
     none, scratch = np.zeros((0, 0)), new_scratch(prior.shape[1])
     for t in reversed(range(len(prior))):
         ties = np.array(prior[t])
-        backward_into(
-            plan.v_lower,
-            none,
-            plan.baseline,
-            knowledge.rows,
-            knowledge.radii,
-            LOWER,
-            OPTIMISE,
-            ties,
-            none,
-            (t, t),
-            scratch,
-        )
+        backward_into(v, none, baseline, rows, radii, LOWER, OPTIMISE, ties, none, (t, t), scratch)

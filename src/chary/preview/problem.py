@@ -12,8 +12,7 @@ from chary.data import Log
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp.setting import RewardScale, Setting, as_policy
 from chary.model.bounds import Bounds
-from chary.model.counts import learn_into
-from chary.model.knowledge import Knowledge
+from chary.model.knowledge import Knowledge, learn_into
 from chary.preview.options import ALLOWED, PreviewOptions
 
 __all__ = ["Problem", "learn_log", "make_prior", "make_problem"]

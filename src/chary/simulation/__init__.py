@@ -19,7 +19,7 @@ from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, new_judge
-from chary.simulation._loop import FULL, PLANNERS
+from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import Log, new_log
 from chary.simulation.run import ChainLog, Run, Steps
 

@@ -1,4 +1,4 @@
-"""The shield's chains as arrays: the compiled twin of `shield.meta` and `shield.shield`.
+"""The shield's chains as arrays: the compiled twin of `shield.chains` and `shield.shield`.
 
 The budget decision itself is not repeated here: `shield.ledger.authorise` is compiled as it stands.
 """
@@ -9,19 +9,18 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary._compile import bare, folded
 from chary.arrays import Floats, Ints
-from chary.model.radii import HOEFFDING, Radii
-from chary.model.rows import Rows
-from chary.planner._backup import UPPER, Scratch
-from chary.planner._batch import Lanes, Now
+from chary.model.radii import HOEFFDING
+from chary.planner._backup import UPPER
+from chary.planner._batch_arrays import Actions, Now
+from chary.planner._charges import charge_kernel, count_charge
 from chary.planner._current import guess_action, lane_action, upper_from_into
-from chary.planner._full import DIFFERENCE, PAPER, PlanArrays, charge_kernel, count_charge
+from chary.planner._full import DIFFERENCE, PAPER
 from chary.planner._vectors import LANES
 from chary.shield.ledger import Ledger, authorise
-from chary.shield.rule import Rule
+from chary.simulation._player import Player
 
 __all__ = [
     "FREE",
@@ -80,7 +79,7 @@ class Chains(NamedTuple):
     stitched: bool
     patience: int
     own_data: bool
-    explorer: NDArray[np.int16]
+    explorer: Actions
     status: Ints
     number: Ints
     length: Ints
@@ -262,130 +261,70 @@ def _note_refusal(chains: Chains, slot: int, k: int) -> None:
 
 
 @folded
-def _explorer_action(
-    chains: Chains, lanes: Lanes, rows: Rows, radii: Radii, slot: int, clock: int, s: int
-) -> int:
+def _explorer_action(chains: Chains, player: Player, slot: int, clock: int, s: int) -> int:
+    batch = player.batch
     if chains.number[slot] >= chains.live[Live.GUESSED]:
-        if not lanes.on or chains.own_data:
-            return lane_action(lanes.optimistic, clock, s, lanes.now[Now.LANE])
-        return guess_action(lanes, lanes.optimistic, rows, radii, UPPER, -1, clock, s)
-    # Explorers are kept in 16 bits; a decision is one type whoever made it.
+        if not batch.on or chains.own_data:
+            return lane_action(batch.optimistic, clock, s, batch.now[Now.LANE])
+        return guess_action(batch, batch.optimistic, player.rows, player.radii, UPPER, -1, clock, s)
+    # Explorers are kept in 16 bits; a decision has one type wherever it comes from.
     return np.int64(chains.explorer[slot, clock, s])  # type: ignore[return-value]
 
 
 @folded
-def _price(
-    kind: int,
-    rows: Rows,
-    radii: Radii,
-    plan: PlanArrays,
-    lanes: Lanes,
-    ledger: Ledger,
-    rule: Rule,
-    t: int,
-    s: int,
-    a: int,
-    scratch: Scratch,
-) -> float:
+def _price(player: Player, ledger: Ledger, t: int, s: int, a: int) -> float:
     """Return the charge of playing `a` at (t, s), or where that is refused already, a part of it.
 
     With the lower value in place of the upper one a charge can only fall, every operation on the way being
-    monotone: if the budget refuses even that, the upper value need not be known.
+    monotone: if the budget refuses even that, the upper value is not needed.
     """
-    a1, now = plan.baseline[t, s], lanes.now
+    rows, radii, plan, batch, kind = player.rows, player.radii, player.plan, player.batch, player.charge
+    a1, now = plan.baseline[t, s], batch.now
     if a == a1 and kind != PAPER:
         return 0.0
-    column = (plan.v_lower.shape[1], 1)
-    if radii.family == HOEFFDING and kind != DIFFERENCE:
-        lower, lower_lane = plan.v_lower[t + 1].reshape(column), 0
-        upper, upper_lane, worth = plan.v_upper[t + 1].reshape(column), 0, plan.v_upper[t, s]
-        known = t >= now[Now.UPPER_FROM]
-        if lanes.on:
-            lower, lower_lane = lanes.lower.v[t + 1], now[Now.LANE]
-            if now[Now.UPPER_LANES] == 1:
-                upper, upper_lane, worth = lanes.upper[t + 1], lower_lane, lanes.upper[t, s, lower_lane]
-                known = True
-        if not known:
-            low = lanes.lower.v[t, s, lower_lane] if lanes.on else plan.v_lower[t, s]
-            least = _count_price(kind, rows, radii, t, s, a, a1, low, lower, lower_lane, lower, lower_lane)
-            afforded, _ = authorise_kernel(ledger, True, least, rule)
-            if not afforded:
-                return least
-            now[Now.ASKED] += 1
-            if now[Now.GUESSING] == 1:
-                # The upper values that the lanes held last are guess enough.
-                upper, upper_lane, worth = lanes.upper[t + 1], LANES - 1, lanes.upper[t, s, LANES - 1]
-            else:
-                upper_from_into(plan, lanes, rows, radii, kind, t, scratch)
-                worth = plan.v_upper[t, s]
+    if radii.family != HOEFFDING or kind == DIFFERENCE:
+        now[Now.ASKED] += 1
+        if now[Now.GUESSING] == 0:
+            upper_from_into(plan, batch, rows, radii, kind, t, player.scratch)
+        return charge_kernel(kind, rows, radii, plan, t, s, a, player.scratch)
+    p, p1, column = rows.pair_index[s, a], rows.pair_index[s, a1], (plan.v_lower.shape[1], 1)
+    lower, lane = plan.v_lower[t + 1].reshape(column), 0
+    upper, upper_lane, worth = plan.v_upper[t + 1].reshape(column), 0, plan.v_upper[t, s]
+    known = t >= now[Now.UPPER_FROM]
+    if batch.on:
+        lower, lane = batch.lower.v[t + 1], now[Now.LANE]
+        if now[Now.UPPER_LANES] == 1:
+            upper, upper_lane, worth = batch.upper[t + 1], lane, batch.upper[t, s, lane]
+            known = True
+    if not known:
+        least = batch.lower.v[t, s, lane] if batch.on else plan.v_lower[t, s]
+        charge = count_charge(kind, rows, radii, t, p, p1, least, lower, lane, lower, lane)
+        afforded, _ = authorise_kernel(ledger, True, charge, player.rule)
+        if not afforded:
+            return charge
+        if now[Now.GUESSING] == 1:
+            # The upper values that the lanes had last are guess enough.
+            upper, upper_lane, worth = batch.upper[t + 1], LANES - 1, batch.upper[t, s, LANES - 1]
         else:
-            now[Now.ASKED] += 1
-        return _count_price(kind, rows, radii, t, s, a, a1, worth, lower, lower_lane, upper, upper_lane)
+            upper_from_into(plan, batch, rows, radii, kind, t, player.scratch)
+            worth = plan.v_upper[t, s]
     now[Now.ASKED] += 1
-    if now[Now.GUESSING] == 0:
-        upper_from_into(plan, lanes, rows, radii, kind, t, scratch)
-    return charge_kernel(kind, rows, radii, plan, t, s, a, scratch)
-
-
-@folded
-def _count_price(
-    kind: int,
-    rows: Rows,
-    radii: Radii,
-    t: int,
-    s: int,
-    a: int,
-    a1: int,
-    worth: float,
-    lower: Floats,
-    lower_lane: int,
-    upper: Floats,
-    upper_lane: int,
-) -> float:
-    return count_charge(
-        kind,
-        rows.pair_index[s, a],
-        rows.pair_index[s, a1],
-        rows.begin,
-        rows.length,
-        rows.successor,
-        rows.weight,
-        rows.total,
-        rows.reward_total,
-        radii.width,
-        radii.discount,
-        radii.vmax[t],
-        worth,
-        lower,
-        lower_lane,
-        upper,
-        upper_lane,
-    )
+    return count_charge(kind, rows, radii, t, p, p1, worth, lower, lane, upper, upper_lane)
 
 
 @folded
 def shield_step(
-    chains: Chains,
-    ledger: Ledger,
-    rule: Rule,
-    kind: int,
-    rows: Rows,
-    radii: Radii,
-    plan: PlanArrays,
-    lanes: Lanes,
-    k: int,
-    t: int,
-    s: int,
-    scratch: Scratch,
+    chains: Chains, ledger: Ledger, player: Player, k: int, t: int, s: int
 ) -> tuple[Proposal, Ledger]:
     """Decide one step of episode k at (t, s), section 2."""
+    rule = player.rule
     if not ledger.closed:
         slot = chains.live[Live.FED]
         if slot >= 0:
             extra = chains.live[Live.EXTRA] == 1
             clock = chains.length[slot] if chains.clock_is_meta and not extra else t
-            a = _explorer_action(chains, lanes, rows, radii, slot, clock, s)
-            charge = _price(kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch)
+            a = _explorer_action(chains, player, slot, clock, s)
+            charge = _price(player, ledger, t, s, a)
             afforded, ledger = authorise_kernel(ledger, True, charge, rule)
             if afforded:
                 return Proposal(a, True, charge, min(charge, rule.step_bound), chains.number[slot]), ledger
@@ -407,9 +346,9 @@ def shield_step(
             while slot >= 0:
                 following = chains.following[slot]
                 clock = chains.length[slot] if chains.clock_is_meta else t
-                a = _explorer_action(chains, lanes, rows, radii, slot, clock, s)
+                a = _explorer_action(chains, player, slot, clock, s)
                 if chains.prices[a] < 0.0:
-                    chains.prices[a] = _price(kind, rows, radii, plan, lanes, ledger, rule, t, s, a, scratch)
+                    chains.prices[a] = _price(player, ledger, t, s, a)
                 charge = chains.prices[a]
                 afforded, ledger = authorise_kernel(ledger, True, charge, rule)
                 if afforded:
@@ -427,7 +366,7 @@ def shield_step(
                 if ledger.closed:
                     break
                 slot = following
-    return Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1), ledger
+    return Proposal(player.plan.baseline[t, s], False, 0.0, 0.0, -1), ledger
 
 
 @folded

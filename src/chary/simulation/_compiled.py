@@ -21,17 +21,18 @@ from chary.model.bounds import UCBVI_FAMILIES
 from chary.model.knowledge import LEARNT_RADII, Knowledge
 from chary.model.rows import no_rows
 from chary.planner._backup import Scratch
-from chary.planner._batch import Now, new_lanes, with_room
+from chary.planner._batch_arrays import Now, new_batch, with_room
 from chary.planner._full import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
 from chary.planner._vectors import LANES
 from chary.randomness import generator_for
 from chary.shield import Rule
 from chary.simulation._chains import FREE, Chains, Counter, new_chains
-from chary.simulation._episode import BASELINE, MIXTURE, RANDOM, SHIELD, new_playing, new_world
+from chary.simulation._episode import new_playing, new_world
 from chary.simulation._guess import new_ahead
 from chary.simulation._judge import Judge, evaluate_truly_into
-from chary.simulation._loop import FULL, PLANNERS, has_room, most_chain_steps, play_block, warm_block
+from chary.simulation._loop import has_room, most_chain_steps, play_block, warm_block
 from chary.simulation._plan_check import QUANTITIES, new_check
+from chary.simulation._player import BASELINE, FULL, MIXTURE, PLANNERS, RANDOM, SHIELD, Player
 from chary.simulation._record import Log
 from chary.simulation.run import ChainLog
 
@@ -70,41 +71,45 @@ class CompiledRun:
         self.seconds = 0.0
         self._log, self._mdp, self._agent, self._judge = log, mdp, agent, judge
         self._episodes, self._warmup, self._seed = episodes, warmup, seed
-        self._prior, self._scratch = prior, scratch
         setting = mdp.told(agent.reward)
         self._setting = setting
         H, S, P = setting.horizon, setting.n_states, setting.n_pairs
-        self._kind = CHARGES.index(agent.charge) if isinstance(agent, CharyUCBVI) else PAPER
+        shield = agent if isinstance(agent, CharyUCBVI) else None
+        charge = CHARGES.index(shield.charge) if shield else PAPER
         totals = {"episodes": episodes, "total_episodes": episodes + warmup}
         self.knowledge = Knowledge.empty(setting, agent.bounds, **totals)
         self._separate: Knowledge | None = None
-        if isinstance(agent, CharyUCBVI) and agent.data == "meta":
+        if shield and shield.data == "meta":
             self._separate = Knowledge.empty(setting, agent.bounds, **totals)
-        self._nothing = Knowledge(no_rows(self.knowledge.rows), self.knowledge.radii)
-        self._world, self._playing, self._ahead = new_world(mdp), new_playing(H), new_ahead(H)
-        self._planner = PLANNERS.index(planner)
-        self._plan = new_plan_arrays(S, H, differences=self._kind == DIFFERENCE)
-        self._explorer = new_explorer(S, P, H, falling=agent.bonus in UCBVI_FAMILIES)
-        self._lanes = new_lanes(setting, self.knowledge.radii.family if self._planner != FULL else -1)
+        meta = self._separate or Knowledge(no_rows(self.knowledge.rows), self.knowledge.radii)
+        way = PLANNERS.index(planner)
+        batch = new_batch(setting, self.knowledge.radii.family if way != FULL else -1)
+        # What is learnt, the batch and the mixture are replaced by others of the same types as a run goes on.
+        self._player = Player(
+            agent=_kind_of(agent),
+            planner=way,
+            charge=charge,
+            rule=shield.resolved_rule(setting.scale.span) if shield else Rule.closed(),
+            prior=prior,
+            rows=self.knowledge.rows,
+            radii=self.knowledge.radii,
+            meta_rows=meta.rows,
+            meta_radii=meta.radii,
+            plan=new_plan_arrays(S, H, differences=charge == DIFFERENCE),
+            batch=batch,
+            explorer=new_explorer(S, P, H, falling=agent.bonus in UCBVI_FAMILIES),
+            mixture=new_mixture(UCBVI, frozen=np.zeros((H, S), dtype=np.int64)),
+            scratch=scratch,
+        )
         self.chains = _chains_for(agent, setting, episodes)
-        # Guessed episodes read the explorers of the chains at hand, and change a copy of all the rest.
-        self._guess = _chains_for(agent, setting, episodes if self._lanes.on else 0)._replace(
-            explorer=self.chains.explorer
-        )
-        shielded = isinstance(agent, CharyUCBVI)
-        self._rule = (
-            agent.resolved_rule(setting.scale.span) if isinstance(agent, CharyUCBVI) else Rule.closed()
-        )
-        if isinstance(agent, MixtureSpec):
-            self._player = MIXTURE
-        else:
-            self._player = SHIELD if shielded else BASELINE if isinstance(agent, Baseline) else RANDOM
+        # Guessed episodes read the explorers of the current chains, and change a copy of all the rest.
+        guess = _chains_for(agent, setting, episodes if batch.on else 0)
+        self._ahead = new_ahead(guess._replace(explorer=self.chains.explorer), H)
+        self._world, self._playing = new_world(mdp), new_playing(H)
         self._check = (
-            new_check(S, P, H, every=check_every, differences=self._kind == DIFFERENCE)
-            if check_every
-            else None
+            new_check(S, P, H, every=check_every, differences=charge == DIFFERENCE) if check_every else None
         )
-        self._blocks = _Blocks(H, seed, ("world", "agent"), least=LANES if self._lanes.on else 1)
+        self._blocks = _Blocks(H, seed, ("world", "agent"), least=LANES if batch.on else 1)
 
     @property
     def done(self) -> int:
@@ -116,10 +121,8 @@ class CompiledRun:
         for target in (self.knowledge, self._separate):
             if target is not None:
                 self._warm_up(target)
-        plan_into(
-            self._plan, self.knowledge.rows, self.knowledge.radii, self._prior, PAPER, False, self._scratch
-        )
-        self._begin_from(self._plan.baseline.copy())
+        self._plan_baseline()
+        self._begin_from(self._player.plan.baseline.copy())
 
     def advance(self) -> int:
         """Play one more block and return how many episodes are done."""
@@ -147,8 +150,8 @@ class CompiledRun:
 
     def planning(self) -> dict[str, int]:
         """Return what the incremental planner did, where it plans several episodes at once."""
-        now = self._lanes.now
-        return {"batches": int(now[Now.BATCHES]), "rows": int(now[Now.ROWS])} if self._lanes.on else {}
+        batch = self._player.batch
+        return {name.name.lower(): int(batch.now[name]) for name in (Now.BATCHES, Now.ROWS) if batch.on}
 
     def state(self) -> Arrays:
         """Return all that the rest of the run depends on, as arrays that share no memory with it.
@@ -160,13 +163,13 @@ class CompiledRun:
         groups: dict[str, Mapping[str, NDArray[Any]]] = {
             "rows": _arrays_of(self.knowledge.rows),
             "radii": {name: getattr(self.knowledge.radii, name) for name in LEARNT_RADII},
-            "explorer": {"ceiling": self._explorer.ceiling},
-            "mixture": {name: getattr(self._mixture, name) for name in MIXTURE_MEMORY},
+            "explorer": {"ceiling": self._player.explorer.ceiling},
+            "mixture": {name: getattr(self._player.mixture, name) for name in MIXTURE_MEMORY},
             # A pool keeps room for as many explorers as it may ever have.
             "chains": {**chains, "explorer": self.chains.explorer[used]},
             "log": {name: array[: self.done] for name, array in _arrays_of(self._log).items()},
             "run": {
-                "frozen": self._mixture.frozen,
+                "frozen": self._player.mixture.frozen,
                 "done": np.array(self.done),
                 "seconds": np.array(self.seconds),
                 "generators": np.array(json.dumps(self._blocks.generator_states())),
@@ -200,19 +203,17 @@ class CompiledRun:
                 knowledge.rows = type(knowledge.rows)(**rows)
                 for name in LEARNT_RADII:
                     getattr(knowledge.radii, name)[:] = state[f"{prefix}radii.{name}"]
-        self._explorer.ceiling[:] = state["explorer.ceiling"]
+        self._player.explorer.ceiling[:] = state["explorer.ceiling"]
         for name, array in _arrays_of(self.chains).items():
             if name != "explorer":
                 array[:] = state[f"chains.{name}"]
         self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
         for name, array in _arrays_of(self._log).items():
             array[:done] = state[f"log.{name}"]
-        plan_into(
-            self._plan, self.knowledge.rows, self.knowledge.radii, self._prior, PAPER, False, self._scratch
-        )
+        self._plan_baseline()
         self._begin_from(np.array(state["run.frozen"]))
         for name in MIXTURE_MEMORY:
-            getattr(self._mixture, name)[:] = state[f"mixture.{name}"]
+            getattr(self._player.mixture, name)[:] = state[f"mixture.{name}"]
         self.seconds = float(state["run.seconds"])
         self._blocks.restore(done, json.loads(str(state["run.generators"])))
 
@@ -229,56 +230,50 @@ class CompiledRun:
         while blocks.done < self._warmup:
             blocks.play_next(self._warmup, warm)
 
+    def _plan_baseline(self) -> None:
+        """Plan by what is known so far, the upper value aside."""
+        player, (rows, radii) = self._player, (self.knowledge.rows, self.knowledge.radii)
+        plan_into(player.plan, rows, radii, player.prior, PAPER, False, player.scratch)
+
     def _begin_from(self, frozen: Ints) -> None:
         """Take `frozen` for the warm-up's baseline, and compile before the clock starts."""
         agent, judge, H = self._agent, self._judge, self._setting.horizon
-        evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, self._scratch)
+        evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, self._player.scratch)
         oracle = isinstance(agent, MixtureSpec) and agent.baseline_value == "oracle"
-        self._mixture = new_mixture(
+        mixture = new_mixture(
             agent.kind if isinstance(agent, MixtureSpec) else UCBVI,
             frozen=frozen,
             alpha=getattr(agent, "alpha", 0.0),
             eta=(agent.eta or 0.0) / self._setting.scale.span,
             oracle_value=judge.v_frozen[0] if oracle else None,
-            in_lanes=self._lanes.on,
+            in_lanes=self._player.batch.on,
         )
+        self._player = self._player._replace(mixture=mixture)
         self._play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
 
     def _play(self, first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
-        H = self._setting.horizon
+        H, player, separate = self._setting.horizon, self._player, self._separate
         _make_room(self.knowledge, H)
-        self._lanes = with_room(self._lanes, len(self.knowledge.rows.successor))
-        if self._separate is not None:
-            _make_room(self._separate, most_chain_steps(H))
-        meta = self._separate or self._nothing
+        rows = self.knowledge.rows
+        player = player._replace(rows=rows, batch=with_room(player.batch, len(rows.successor)))
+        if separate is not None:
+            _make_room(separate, most_chain_steps(H))
+            player = player._replace(meta_rows=separate.rows)
+        self._player = player
         following = play_block(
             first,
             last,
             offset,
             u,
             v,
-            self._player,
             self._world,
-            self._judge,
-            self.knowledge.rows,
-            self.knowledge.radii,
-            meta.rows,
-            meta.radii,
-            self._plan,
-            self._planner,
-            self._lanes,
-            self._explorer,
+            player,
             self.chains,
-            self._guess,
-            self._rule,
-            self._kind,
-            self._mixture,
-            self._prior,
+            self._judge,
             self._ahead,
             self._playing,
             self._log,
             self._check,
-            self._scratch,
         )
         if self._check is not None:
             _raise_mismatch(self._check.found)
@@ -340,6 +335,14 @@ def _make_room(knowledge: Knowledge, steps: int) -> None:
         longest = int(knowledge.rows.used[1])
         # Repacked rows have half as much room again, at most.
         knowledge.make_room(len(knowledge.rows.successor) + steps * (4 + 3 * longest))
+
+
+def _kind_of(agent: AgentSpec) -> int:
+    if isinstance(agent, CharyUCBVI):
+        return SHIELD
+    if isinstance(agent, MixtureSpec):
+        return MIXTURE
+    return BASELINE if isinstance(agent, Baseline) else RANDOM
 
 
 def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:

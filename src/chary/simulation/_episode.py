@@ -7,40 +7,23 @@ from typing import NamedTuple
 import numpy as np
 
 from chary._compile import bare, folded
-from chary.agents._mixtures import Mixture, uniform_pair
+from chary.agents._mixtures import uniform_pair
 from chary.arrays import Bools, Floats, Ints
 from chary.mdp import FiniteMDP
-from chary.model.counts import learn_kernel
-from chary.model.radii import Radii
+from chary.model.knowledge import learn_kernel
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch
-from chary.planner._batch import Lanes, Now
+from chary.planner._backup import LOWER, UPPER
+from chary.planner._batch_arrays import Now, Side
 from chary.planner._current import guess_action, lane_action
-from chary.planner._full import Explorer, PlanArrays
 from chary.shield.ledger import Ledger
-from chary.shield.rule import Rule
 from chary.simulation._chains import Chains, Proposal, end_episode, shield_observe, shield_step
+from chary.simulation._player import MIXTURE, RANDOM, SHIELD, Player
 
-__all__ = [
-    "BASELINE",
-    "MIXTURE",
-    "RANDOM",
-    "SHIELD",
-    "Playing",
-    "World",
-    "draw",
-    "first_state",
-    "new_playing",
-    "new_world",
-    "play_episode",
-]
-
-
-SHIELD, MIXTURE, BASELINE, RANDOM = range(4)
+__all__ = ["Playing", "World", "first_state", "new_playing", "new_world", "play_episode", "play_randomly"]
 
 
 class World(NamedTuple):
-    """The simulated environment; nothing of it reaches an agent but states and rewards."""
+    """The simulated environment; only its states and rewards reach an agent."""
 
     start: Floats
     row_start: Ints
@@ -64,7 +47,7 @@ class Playing(NamedTuple):
 
 
 def new_world(mdp: FiniteMDP) -> World:
-    """Return what the loop needs to simulate the MDP; copies, since kernels want one type of array."""
+    """Return what the loop needs to simulate the MDP; copies, since kernels take one type of array."""
     low, span = mdp.scale.low, mdp.scale.span
     return World(
         np.cumsum(mdp.start),
@@ -90,7 +73,7 @@ def new_playing(horizon: int) -> Playing:
 
 
 @folded
-def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
+def _draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     """Return the first place in begin..end-1 whose cumulative probability exceeds u, else the last.
 
     A uniform equal to a step belongs to the next place, as `searchsorted(side="right")` has it.
@@ -106,12 +89,19 @@ def draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
 
 
 @folded
+def _move(world: World, p: int, u: float) -> tuple[int, float]:
+    """Return the next state and the reward of pair p."""
+    entry = _draw(world.cumulative, world.row_start[p], world.row_start[p + 1], u)
+    return world.successor[entry], world.reward[entry]
+
+
+@folded
 def first_state(world: World, u: float) -> int:
     """Return the state in which an episode starts."""
     last = len(world.start)
     while last > 1 and world.start[last - 2] == world.start[last - 1]:
         last -= 1
-    return draw(world.start, 0, last, u)
+    return _draw(world.start, 0, last, u)
 
 
 @bare
@@ -121,65 +111,42 @@ def play_episode(
     switch: int,
     u_world: Floats,
     u_agent: Floats,
-    agent: int,
     world: World,
-    rows: Rows,
-    radii: Radii,
-    meta_rows: Rows,
-    meta_radii: Radii,
-    plan: PlanArrays,
-    lanes: Lanes,
-    explorer: Explorer,
+    player: Player,
     chains: Chains,
-    rule: Rule,
-    kind: int,
-    mixture: Mixture,
-    prior: Ints,
     playing: Playing,
-    scratch: Scratch,
 ) -> tuple[int, float, float, bool]:
     """Play episode k from s by the plan in use; return its steps, deficit, return and whether it was blocked.
 
-    A guessed episode feeds copies of the chains, nothing learns from it, and it plays what plans would say
-    after the episodes guessed before it, as far as that can be told without making them.
+    A guessed episode feeds copies of the chains, and nothing learns from it. It plays what the plans after
+    the episodes guessed before it would play, as far as that follows without making them.
     """
+    rows, radii, plan, batch = player.rows, player.radii, player.plan, player.batch
     horizon = radii.horizon
-    shielded = agent == SHIELD
-    guessing = lanes.now[Now.GUESSING] == 1
-    learning = len(meta_rows.total) > 0 and not guessing
-    lane = lanes.now[Now.LANE]
+    shielded = player.agent == SHIELD
+    guessing = batch.now[Now.GUESSING] == 1
+    learning = len(player.meta_rows.total) > 0 and not guessing
     ledger = Ledger(False, 0.0)
     steps, total, weight = 0, 0.0, 1.0
     playing.states[0] = s
     for t in range(horizon):
-        decision = Proposal(0, False, 0.0, 0.0, -1)
-        if lanes.on:
-            if guessing:
-                plan.baseline[t, s] = guess_action(lanes, lanes.lower, rows, radii, LOWER, prior[s], t, s)
-            else:
-                plan.baseline[t, s] = lane_action(lanes.lower, t, s, lane)
+        if batch.on:
+            plan.baseline[t, s] = _lane_action(player, batch.lower, LOWER, player.prior[s], t, s)
+        decision = Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1)
         if shielded:
-            decision, ledger = shield_step(
-                chains, ledger, rule, kind, rows, radii, plan, lanes, k, t, s, scratch
-            )
-        elif agent == MIXTURE:
-            a = mixture.frozen[t, s]
+            decision, ledger = shield_step(chains, ledger, player, k, t, s)
+        elif player.agent == MIXTURE:
+            a = player.mixture.frozen[t, s]
             if t >= switch:
-                if not lanes.on:
-                    a = explorer.policy[t, s]
-                elif guessing:
-                    a = guess_action(lanes, lanes.optimistic, rows, radii, UPPER, -1, t, s)
-                else:
-                    a = lane_action(lanes.optimistic, t, s, lane)
+                a = player.explorer.policy[t, s]
+                if batch.on:
+                    a = _lane_action(player, batch.optimistic, UPPER, -1, t, s)
             decision = Proposal(a, t >= switch, 0.0, 0.0, -1)
-        elif agent == BASELINE:
-            decision = Proposal(plan.baseline[t, s], False, 0.0, 0.0, -1)
-        else:
+        elif player.agent == RANDOM:
             p = uniform_pair(rows, s, u_agent[t + 1])
             decision = Proposal(rows.pair_action[p], True, 0.0, 0.0, -1)
         p = rows.pair_index[s, decision.action]
-        entry = draw(world.cumulative, world.row_start[p], world.row_start[p + 1], u_world[t + 1])
-        s_next, r = world.successor[entry], world.reward[entry]
+        s_next, r = _move(world, p, u_world[t + 1])
         ended = world.terminal[s_next]
         playing.actions[t] = decision.action
         playing.pairs[t] = p
@@ -193,8 +160,8 @@ def play_episode(
             done = shield_observe(chains, k, s, p, s_next, r, ended, horizon)
             if done >= 0 and learning:
                 learn_kernel(
-                    meta_rows,
-                    meta_radii,
+                    player.meta_rows,
+                    player.meta_radii,
                     chains.step_state[done],
                     chains.step_pair[done],
                     chains.step_next[done],
@@ -209,3 +176,27 @@ def play_episode(
             break
     blocked = shielded and end_episode(chains, k, s, horizon)
     return steps, ledger.deficit, total, blocked
+
+
+@folded
+def _lane_action(player: Player, side: Side, sign: int, favourite: int, t: int, s: int) -> int:
+    """Return what the policy of the lane in use plays, or in a guessed episode may play."""
+    batch = player.batch
+    if batch.now[Now.GUESSING] == 1:
+        return guess_action(batch, side, player.rows, player.radii, sign, favourite, t, s)
+    return lane_action(side, t, s, batch.now[Now.LANE])
+
+
+@bare
+def play_randomly(
+    u_world: Floats, u_agent: Floats, world: World, rows: Rows, horizon: int, playing: Playing
+) -> int:
+    """Play an episode uniformly at random and return its steps."""
+    playing.states[0] = first_state(world, u_world[0])
+    for t in range(horizon):
+        p = uniform_pair(rows, playing.states[t], u_agent[t + 1])
+        playing.pairs[t] = p
+        playing.states[t + 1], playing.rewards[t] = _move(world, p, u_world[t + 1])
+        if world.terminal[playing.states[t + 1]]:
+            return t + 1
+    return horizon

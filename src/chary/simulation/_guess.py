@@ -1,4 +1,4 @@
-"""Episodes guessed ahead, so that their plans can be made together: see `planner.incremental`."""
+"""Episodes guessed ahead, so that their plans can be made together: see `planner._batch`."""
 
 from __future__ import annotations
 
@@ -7,42 +7,41 @@ from typing import NamedTuple
 import numpy as np
 
 from chary._compile import bare
-from chary.agents._mixtures import FROZEN, Mixture, guess_switch
+from chary.agents._mixtures import FROZEN, guess_switch
 from chary.arrays import Floats, Ints
-from chary.model.radii import Radii
 from chary.model.rows import Rows
-from chary.planner._backup import Scratch
-from chary.planner._batch import Lanes, Now, Side
+from chary.planner._batch_arrays import Now, Side
 from chary.planner._batch_versions import version_into
 from chary.planner._current import lane_action, open_lane
-from chary.planner._full import Explorer, PlanArrays
 from chary.planner._vectors import LANES
-from chary.shield.rule import Rule
 from chary.simulation._chains import Chains, begin_episode, guess_from_into
-from chary.simulation._episode import MIXTURE, SHIELD, Playing, World, first_state, play_episode
+from chary.simulation._episode import Playing, World, first_state, play_episode
+from chary.simulation._player import MIXTURE, SHIELD, Player
 
 __all__ = ["Ahead", "as_guessed", "deviations_into", "guess_into", "new_ahead"]
 
 
 class Ahead(NamedTuple):
-    """Episodes guessed ahead, one a lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
+    """Episodes guessed ahead, one per lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
 
     `since` (LANES,) is the stage at which an episode first leaves the baseline of its lane, H for never.
+    `chains` is the pool that they feed: a copy of the agent's, except for the explorers, which are shared.
     """
 
+    chains: Chains
     states: Ints
     pairs: Ints
     steps: Ints
     since: Ints
 
 
-def new_ahead(horizon: int) -> Ahead:
+def new_ahead(chains: Chains, horizon: int) -> Ahead:
     """Return room for the episodes guessed ahead."""
 
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, dtype=np.int64)
 
-    return Ahead(ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
+    return Ahead(chains, ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
 
 
 @bare
@@ -52,80 +51,41 @@ def guess_into(
     most: int,
     u_world: Floats,
     u_agent: Floats,
-    agent: int,
     world: World,
-    rows: Rows,
-    radii: Radii,
-    meta_rows: Rows,
-    meta_radii: Radii,
-    plan: PlanArrays,
-    lanes: Lanes,
-    explorer: Explorer,
+    player: Player,
     chains: Chains,
-    guess: Chains,
-    rule: Rule,
-    kind: int,
-    mixture: Mixture,
-    prior: Ints,
     playing: Playing,
-    scratch: Scratch,
 ) -> tuple[int, bool, bool]:
-    """Play the next episodes by the plan at hand, and count them in the lanes behind them.
+    """Play up to `most` episodes from k on by the current plan, and count them in the lanes behind them.
 
-    Returns how many episodes may be planned together, whether several of them are likely to ask for upper
+    Returns how many episodes may be planned together, whether several of them are likely to need upper
     values, and whether any of them needs an explorer.
     """
-    shielded = agent == SHIELD
+    batch, mixture = player.batch, player.mixture
+    shielded = player.agent == SHIELD
     if shielded:
-        guess_from_into(guess, chains)
-    asking, exploring, n = 0, agent == MIXTURE and mixture.kind != FROZEN, 1
+        guess_from_into(ahead.chains, chains)
+    asking, exploring, n = 0, player.agent == MIXTURE and mixture.kind != FROZEN, 1
     for j in range(most):
         s = first_state(world, u_world[j, 0])
         ahead.states[j, 0] = s
-        # The plan at hand is that of the episode played last.
-        open_lane(lanes, lanes.now[Now.VALID], True, False)
-        lanes.now[Now.VERSION] = j
+        # The current plan is that of the episode played last.
+        open_lane(batch, batch.now[Now.VALID], True, False)
+        batch.now[Now.VERSION] = j
         if shielded:
-            exploring |= begin_episode(guess, s, k + j) >= 0
+            exploring |= begin_episode(ahead.chains, s, k + j) >= 0
+        switch = guess_switch(mixture, u_agent[j, 0], player.radii.horizon)
         steps, _, _, _ = play_episode(
-            k + j,
-            s,
-            guess_switch(mixture, u_agent[j, 0], radii.horizon),
-            u_world[j],
-            u_agent[j],
-            agent,
-            world,
-            rows,
-            radii,
-            meta_rows,
-            meta_radii,
-            plan,
-            lanes,
-            explorer,
-            guess,
-            rule,
-            kind,
-            mixture,
-            prior,
-            playing,
-            scratch,
+            k + j, s, switch, u_world[j], u_agent[j], world, player, ahead.chains, playing
         )
-        asking += lanes.now[Now.ASKED] > 0
+        asking += batch.now[Now.ASKED] > 0
         ahead.steps[j] = steps
         for t in range(steps):
             ahead.states[j, t + 1] = playing.states[t + 1]
             ahead.pairs[j, t] = playing.pairs[t]
-        if j + 1 == most:
-            break
-        if not version_into(
-            lanes.versions,
-            rows,
-            radii,
-            j + 1,
-            playing.pairs,
-            playing.states[1:],
-            playing.rewards,
-            steps,
+        pairs, nexts, rewards = playing.pairs, playing.states[1:], playing.rewards
+        if j + 1 == most or not version_into(
+            batch.versions, player.rows, player.radii, j + 1, pairs, nexts, rewards, steps
         ):
             break
         n += 1

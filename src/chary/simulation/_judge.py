@@ -13,8 +13,9 @@ from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
 from chary.model.rows import Rows, true_rows
 from chary.planner._backup import LOWER, UPPER, Scratch, deviation, expected_backup
-from chary.planner._batch import Side
+from chary.planner._batch_arrays import Side
 from chary.planner._batch_versions import vectors
+from chary.planner._charges import charge_kernel, lower_q
 from chary.planner._full import (
     EVALUATE,
     EVALUATE_ALL,
@@ -22,8 +23,6 @@ from chary.planner._full import (
     START,
     PlanArrays,
     backward_into,
-    charge_kernel,
-    lower_q,
     sorted_states,
 )
 from chary.planner._vectors import HALF, LANES, half_row_into, two_half_rows_into
@@ -104,20 +103,8 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
         coverage=coverage,
     )
     nobody, policy = np.full(S, -1, dtype=np.int64), np.zeros((H, S), dtype=np.int64)
-    none, stages = np.zeros((0, 0)), (START, H - 1)
-    backward_into(
-        judge.v_star,
-        judge.q_star,
-        policy,
-        judge.rows,
-        judge.radii,
-        UPPER,
-        OPTIMISE,
-        nobody,
-        none,
-        stages,
-        scratch,
-    )
+    v, q, none, stages = judge.v_star, judge.q_star, np.zeros((0, 0)), (START, H - 1)
+    backward_into(v, q, policy, rows, judge.radii, UPPER, OPTIMISE, nobody, none, stages, scratch)
     return judge
 
 
@@ -168,26 +155,7 @@ def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
     while until > first and _stays(judge.valued[until - 1], side.policy[until - 1], side.split[until - 1]):
         until -= 1
     for t in range(until - 1, first - 1, -1):
-        _true_stage_into(
-            judge.columns[t],
-            judge.columns[t + 1],
-            t + 1 == until,
-            judge.valued[t],
-            used,
-            judge.lane_of,
-            side.policy[t],
-            side.split[t],
-            side.action,
-            judge.room,
-            judge.radii.terminal,
-            judge.radii.discount,
-            judge.rows.pair_index,
-            judge.rows.begin,
-            judge.rows.length,
-            judge.successor,
-            judge.rows.weight,
-            judge.rows.reward_total,
-        )
+        _true_stage_into(judge, side, t, used, t + 1 == until)
 
 
 @bare
@@ -220,30 +188,16 @@ def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p:
 
 
 @bare
-def _true_stage_into(
-    v: Floats,
-    v_next: Floats,
-    unmoved: bool,
-    valued: NDArray[np.int16],
-    used: int,
-    lane_of: Ints,
-    policy: NDArray[np.int16],
-    split: NDArray[np.int32],
-    split_action: NDArray[np.int16],
-    room: Floats,
-    terminal: NDArray[np.bool_],
-    discount: float,
-    pair_index: Ints,
-    begin: Ints,
-    length: Ints,
-    successor: NDArray[np.int32],
-    weight: Floats,
-    reward_total: Floats,
-) -> None:
-    """Do what `backward_into` does with exact rows in every column: they have no bonus and no clipping.
+def _true_stage_into(judge: Judge, side: Side, t: int, used: int, unmoved: bool) -> None:
+    """Fill stage t in every column, as `backward_into` would with exact rows: no bonus and no clipping.
 
     Where the values behind are `unmoved`, only states whose action changed are computed.
     """
+    v, v_next, valued = judge.columns[t], judge.columns[t + 1], judge.valued[t]
+    policy, split = side.policy[t], side.split[t]
+    pair_index, begin, length = judge.rows.pair_index, judge.rows.begin, judge.rows.length
+    successor, weight, reward_total = judge.successor, judge.rows.weight, judge.rows.reward_total
+    terminal, discount, room = judge.radii.terminal, judge.radii.discount, judge.room
     waiting = -1
     for s in range(len(v)):
         stays = valued[s] == policy[s] and split[s] < 0
@@ -264,7 +218,7 @@ def _true_stage_into(
             continue
         done = -1
         for c in range(used):
-            p = pair_index[s, split_action[split[s], lane_of[c]]]
+            p = pair_index[s, side.action[split[s], judge.lane_of[c]]]
             if p != done:
                 done = p
                 half_row_into(

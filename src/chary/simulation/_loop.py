@@ -1,50 +1,39 @@
-"""The compiled episode loop: play, book, count, replan, judge. `rollout` is its step-by-step twin."""
+"""The compiled episode loop: plan, play, judge, learn. Its step-by-step twin is `simulation._stepwise`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from chary._compile import jit
+from chary._compile import bare, inner, jit
 from chary.agents._mixtures import (
     FROZEN,
-    Mixture,
     candidates_lanes_into,
     may_explore,
     switch_kernel,
     switch_lane,
-    uniform_pair,
     worth_lanes_into,
 )
 from chary.arrays import Floats, Ints
-from chary.model.counts import learn_kernel
+from chary.model.knowledge import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch
-from chary.planner._batch import Lanes, Now, pack_into, plan_lanes_into
+from chary.planner._backup import LOWER, UPPER
+from chary.planner._batch import plan_lanes_into
+from chary.planner._batch_arrays import Now, pack_into
 from chary.planner._batch_versions import forget_versions
 from chary.planner._current import (
     all_values_into,
     baseline_from_into,
-    evaluate_into,
     explorer_into,
     open_lane,
     open_whole,
     upper_from_into,
     values_behind_into,
 )
-from chary.planner._full import (
-    OPTIMISE,
-    START,
-    Explorer,
-    PlanArrays,
-    backward_into,
-    explore_kernel,
-    plan_into,
-)
+from chary.planner._full import START, additive_value_into, explore_kernel, lower_optimum_into, plan_into
 from chary.planner._vectors import LANES
-from chary.shield.rule import Rule
 from chary.simulation._chains import Chains, begin_episode
-from chary.simulation._episode import MIXTURE, SHIELD, Playing, World, draw, first_state, play_episode
+from chary.simulation._episode import Playing, World, first_state, play_episode, play_randomly
 from chary.simulation._guess import Ahead, as_guessed, deviations_into, guess_into
 from chary.simulation._judge import (
     EVERYWHERE,
@@ -54,16 +43,14 @@ from chary.simulation._judge import (
     value_lanes_truly_into,
 )
 from chary.simulation._plan_check import Check, check_plan_into, check_truth_into
+from chary.simulation._player import FULL, MIXTURE, SHIELD, Player
 from chary.simulation._record import Log, first_deviation_kernel, judge_kernel, keep_steps_kernel
 
-__all__ = ["FULL", "INCREMENTAL", "PLANNERS", "has_room", "most_chain_steps", "play_block", "warm_block"]
+__all__ = ["has_room", "most_chain_steps", "play_block", "warm_block"]
 
 
-# A NumPy scalar, since numba compiles a kernel anew for each literal.
+# A NumPy scalar, since numba compiles a kernel again for each literal.
 NO: bool = np.bool_(False)  # type: ignore[assignment]
-
-PLANNERS = ("full", "incremental")
-FULL, INCREMENTAL = range(2)
 
 
 @jit
@@ -73,28 +60,14 @@ def play_block(
     offset: int,
     world_uniforms: Floats,
     agent_uniforms: Floats,
-    agent: int,
     world: World,
-    judge: Judge,
-    rows: Rows,
-    radii: Radii,
-    meta_rows: Rows,
-    meta_radii: Radii,
-    plan: PlanArrays,
-    planner: int,
-    lanes: Lanes,
-    explorer: Explorer,
+    player: Player,
     chains: Chains,
-    guess: Chains,
-    rule: Rule,
-    kind: int,
-    mixture: Mixture,
-    prior: Ints,
+    judge: Judge,
     ahead: Ahead,
     playing: Playing,
     log: Log,
     check: Check | None,
-    scratch: Scratch,
 ) -> int:
     """Play the episodes first..last-1 and return the next one to play.
 
@@ -102,15 +75,18 @@ def play_block(
     it might run out of room: the caller repacks the rows and calls again. Stops for good where `check` has
     found a difference.
     """
-    horizon = radii.horizon
+    # Fields of a tuple are fetched and counted at every use.
+    rows, radii, meta_rows, plan, batch = (
+        player.rows,
+        player.radii,
+        player.meta_rows,
+        player.plan,
+        player.batch,
+    )
+    horizon, shielded, charge = radii.horizon, player.agent == SHIELD, player.charge
     separate = len(meta_rows.total) > 0
-    shielded = agent == SHIELD
-    # Whether what a neighbour compares is computed in lanes, too.
-    mixes = agent == MIXTURE and len(mixture.worth) > 0
     everywhere = judge.coverage == EVERYWHERE
     nobody = np.full(len(rows.visits), -1)
-    none = np.zeros((0, 0))
-    whole = (START, horizon - 1)
     # The lanes planned together, the lane of the next episode, and what was planned for them.
     n, lane, upper, optimistic, truth = 0, 0, False, False, False
     for k in range(first, last):
@@ -118,105 +94,32 @@ def play_block(
             return k
         u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
         s = first_state(world, u_world[0])
-        if planner == FULL:
-            plan_into(plan, rows, radii, prior, kind, shielded or everywhere, scratch)
-            open_whole(lanes)
-        elif not lanes.on:
-            backward_into(
-                plan.v_lower, none, plan.baseline, rows, radii, LOWER, OPTIMISE, prior, none, whole, scratch
-            )
-            open_lane(lanes, 0, False, False)
+        if player.planner == FULL:
+            plan_into(plan, rows, radii, player.prior, charge, shielded or everywhere, player.scratch)
+            open_whole(batch)
+        elif not batch.on:
+            lower_optimum_into(plan, rows, radii, player.prior, (START, horizon - 1), player.scratch)
+            open_lane(batch, 0, False, False)
         else:
             if lane == n:
-                forget_versions(lanes.versions)
-                most = min(LANES, last - k)
+                forget_versions(batch.versions)
+                lane, most = 0, min(LANES, last - k)
+                uniforms = world_uniforms[k - offset : k - offset + most]
+                choices = agent_uniforms[k - offset : k - offset + most]
                 n, upper, optimistic = guess_into(
-                    ahead,
-                    k,
-                    most,
-                    world_uniforms[k - offset : k - offset + most],
-                    agent_uniforms[k - offset : k - offset + most],
-                    agent,
-                    world,
-                    rows,
-                    radii,
-                    meta_rows,
-                    meta_radii,
-                    plan,
-                    lanes,
-                    explorer,
-                    chains,
-                    guess,
-                    rule,
-                    kind,
-                    mixture,
-                    prior,
-                    playing,
-                    scratch,
+                    ahead, k, most, uniforms, choices, world, player, chains, playing
                 )
-                lane = 0
-                optimistic = optimistic and not separate
-                pack_into(lanes.packed, rows)
-                plan_lanes_into(lanes, rows, radii, lanes.lower, LOWER, prior, upper)
-                starts = ahead.states[:, 0]
-                if mixes:
-                    worth_lanes_into(mixture, lanes, rows, radii)
-                    optimistic = may_explore(mixture, lanes, starts, n)
-                if optimistic:
-                    plan_lanes_into(lanes, rows, radii, lanes.optimistic, UPPER, nobody, NO)
-                if mixes:
-                    candidates_lanes_into(mixture, lanes, rows, radii, starts, n, optimistic)
-                truth = deviations_into(ahead, lanes.lower, rows, n) > 1 and not everywhere
-                if truth:
-                    value_lanes_truly_into(judge, lanes.lower, ahead.since)
-                lanes.now[Now.BATCHES] += 1
-            open_lane(lanes, lane, False, upper)
+                optimistic, truth = _plan_batch_into(player, ahead, judge, nobody, n, upper, optimistic)
+            open_lane(batch, lane, False, upper)
         switch = 0
         if shielded:
             slot = begin_episode(chains, s, k)
             if slot >= 0:
-                kept = chains.explorer[slot]
-                if lanes.on and optimistic:
-                    explorer_into(kept, lanes, lane)
-                else:
-                    if separate:
-                        explore_kernel(explorer, meta_rows, meta_radii, scratch)
-                    else:
-                        explore_kernel(explorer, rows, radii, scratch)
-                    for t in range(horizon):
-                        for x in range(len(rows.visits)):
-                            kept[t, x] = explorer.policy[t, x]
-                            if lanes.on:
-                                lanes.optimistic.policy[t, x] = explorer.policy[t, x]
-        elif agent == MIXTURE:
-            if mixes:
-                switch = switch_lane(mixture, lane, s, u_agent[0], horizon)
-            else:
-                if mixture.kind != FROZEN and not lanes.on:
-                    explore_kernel(explorer, rows, radii, scratch)
-                switch = switch_kernel(mixture, rows, radii, explorer.policy, s, u_agent[0], scratch)
+                _begin_chain_into(chains, slot, player, lane, optimistic)
+        elif player.agent == MIXTURE:
+            switch = _switch(player, lane, s, u_agent[0])
         steps, log.deficit[k], log.returns[k], log.blocked[k] = play_episode(
-            k,
-            s,
-            switch,
-            u_world,
-            u_agent,
-            agent,
-            world,
-            rows,
-            radii,
-            meta_rows,
-            meta_radii,
-            plan,
-            lanes,
-            explorer,
-            chains,
-            rule,
-            kind,
-            mixture,
-            prior,
-            playing,
-            scratch,
+            k, s, switch, u_world, u_agent, world, player, chains, playing
         )
         log.length[k] = steps
         since = first_deviation_kernel(log, k, plan.baseline, playing, steps, everywhere)
@@ -224,39 +127,93 @@ def play_block(
             if truth and since >= judge.known_from[lane]:
                 for t in range(since, steps):
                     true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
+            elif player.planner == FULL or everywhere:
+                baseline_from_into(plan, batch, START)
+                evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, START, player.scratch)
             else:
-                if planner == FULL or everywhere:
-                    baseline_from_into(plan, lanes, START)
-                    evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, START, scratch)
-                else:
-                    baseline_from_into(plan, lanes, since)
-                    stages = (since, horizon - 1)
-                    evaluate_into(judge.v_true, plan.baseline, judge.rows, judge.radii, UPPER, stages)
+                baseline_from_into(plan, batch, since)
+                stages = (since, horizon - 1)
+                additive_value_into(judge.v_true, plan.baseline, judge.rows, judge.radii, UPPER, stages)
             if everywhere:
-                if lanes.on:
-                    all_values_into(plan, lanes)
-                upper_from_into(plan, lanes, rows, radii, kind, START, scratch)
-            elif lanes.on and shielded:
+                if batch.on:
+                    all_values_into(plan, batch)
+                upper_from_into(plan, batch, rows, radii, charge, START, player.scratch)
+            elif batch.on and shielded:
                 for t in range(since, steps):
-                    values_behind_into(plan, lanes, rows, t, playing.states[t], playing.pairs[t])
+                    values_behind_into(plan, batch, rows, t, playing.states[t], playing.pairs[t])
+        frozen = player.mixture.frozen
         judge_kernel(
-            log, judge, k, kind, rows, radii, plan, mixture.frozen, playing, steps, shielded, scratch
+            log, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, player.scratch
         )
         # None is a type of its own: without a check its code is not even compiled.
         if check is not None and k % check.every == 0:
-            explores = lanes.on and optimistic
-            priced = shielded or everywhere
-            check_plan_into(check, k, plan, lanes, explores, rows, radii, prior, kind, priced, scratch)
-            check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
+            check_plan_into(check, k, player, batch.on and optimistic, shielded or everywhere)
+            check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, player.scratch)
             if check.found[0] >= 0:
                 return k
         keep_steps_kernel(log, k, playing, steps)
         learn_kernel(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
-        if lanes.on:
+        if batch.on:
             lane += 1
             if lane < n and not as_guessed(ahead, lane - 1, playing, steps):
                 lane = n
     return last
+
+
+@bare
+def _plan_batch_into(
+    player: Player, ahead: Ahead, judge: Judge, nobody: Ints, n: int, upper: bool, optimistic: bool
+) -> tuple[bool, bool]:
+    """Make the plans of n episodes guessed ahead; `upper` and `optimistic` are what they are likely to need.
+
+    Returns whether there are explorers, and whether the baselines' true values were computed as well.
+    """
+    rows, radii, batch, mixture = player.rows, player.radii, player.batch, player.mixture
+    mixes, starts = player.agent == MIXTURE and len(mixture.worth) > 0, ahead.states[:, 0]
+    optimistic = optimistic and len(player.meta_rows.total) == 0
+    pack_into(batch.packed, rows)
+    plan_lanes_into(batch, rows, radii, batch.lower, LOWER, player.prior, upper)
+    if mixes:
+        worth_lanes_into(mixture, batch, rows, radii)
+        optimistic = may_explore(mixture, batch, starts, n)
+    if optimistic:
+        plan_lanes_into(batch, rows, radii, batch.optimistic, UPPER, nobody, NO)
+    if mixes:
+        candidates_lanes_into(mixture, batch, rows, radii, starts, n, optimistic)
+    truth = deviations_into(ahead, batch.lower, rows, n) > 1 and judge.coverage != EVERYWHERE
+    if truth:
+        value_lanes_truly_into(judge, batch.lower, ahead.since)
+    batch.now[Now.BATCHES] += 1
+    return optimistic, truth
+
+
+@inner
+def _begin_chain_into(chains: Chains, slot: int, player: Player, lane: int, optimistic: bool) -> None:
+    """Freeze the explorer of a chain that begins, from the lane's or else from a plan of its own."""
+    kept, batch, explorer = chains.explorer[slot], player.batch, player.explorer
+    if batch.on and optimistic:
+        explorer_into(kept, batch, lane)
+        return
+    if len(player.meta_rows.total) > 0:
+        explore_kernel(explorer, player.meta_rows, player.meta_radii, player.scratch)
+    else:
+        explore_kernel(explorer, player.rows, player.radii, player.scratch)
+    for t in range(len(kept)):
+        for x in range(kept.shape[1]):
+            kept[t, x] = explorer.policy[t, x]
+            if batch.on:
+                batch.optimistic.policy[t, x] = explorer.policy[t, x]
+
+
+@inner
+def _switch(player: Player, lane: int, s: int, u: float) -> int:
+    """Return the step from which an agent without a shield plays its explorer in an episode from s."""
+    mixture, explorer, rows, radii = player.mixture, player.explorer, player.rows, player.radii
+    if len(mixture.worth) > 0:
+        return switch_lane(mixture, lane, s, u, radii.horizon)
+    if mixture.kind != FROZEN and not player.batch.on:
+        explore_kernel(explorer, rows, radii, player.scratch)
+    return switch_kernel(mixture, rows, radii, explorer.policy, s, u, player.scratch)
 
 
 @jit
@@ -272,22 +229,11 @@ def warm_block(
     playing: Playing,
 ) -> int:
     """Count the uniformly random episodes first..last-1 and return the next one, as `play_block` does."""
-    horizon = radii.horizon
     for k in range(first, last):
-        if not has_room(rows, horizon):
+        if not has_room(rows, radii.horizon):
             return k
-        playing.states[0] = first_state(world, world_uniforms[k - offset, 0])
-        steps = 0
-        for t in range(horizon):
-            p = uniform_pair(rows, playing.states[t], agent_uniforms[k - offset, t + 1])
-            u = world_uniforms[k - offset, t + 1]
-            entry = draw(world.cumulative, world.row_start[p], world.row_start[p + 1], u)
-            playing.pairs[t] = p
-            playing.rewards[t] = world.reward[entry]
-            playing.states[t + 1] = world.successor[entry]
-            steps = t + 1
-            if world.terminal[playing.states[t + 1]]:
-                break
+        u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
+        steps = play_randomly(u_world, u_agent, world, rows, radii.horizon, playing)
         learn_kernel(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
     return last
 

@@ -1,4 +1,4 @@
-"""The incremental planner held against the full pass, bit for bit: what `check_every` asks for."""
+"""The comparison of the incremental planner with the full pass, bit for bit: option `check_every`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 
 from chary._compile import inner
 from chary.arrays import Floats, Ints
-from chary.model.radii import Radii
-from chary.model.rows import Rows
 from chary.planner._backup import Scratch
-from chary.planner._batch import Lanes, Now
+from chary.planner._batch_arrays import Now
 from chary.planner._current import all_values_into, baseline_from_into, lane_action, upper_from_into
 from chary.planner._full import (
     START,
@@ -23,6 +21,7 @@ from chary.planner._full import (
     plan_into,
 )
 from chary.simulation._judge import Judge, evaluate_truly_into
+from chary.simulation._player import Player
 
 __all__ = ["QUANTITIES", "Check", "check_plan_into", "check_truth_into", "new_check"]
 
@@ -55,34 +54,29 @@ def new_check(n_states: int, n_pairs: int, horizon: int, *, every: int, differen
 
 
 @inner
-def check_plan_into(
-    check: Check,
-    k: int,
-    plan: PlanArrays,
-    lanes: Lanes,
-    explores: bool,
-    rows: Rows,
-    radii: Radii,
-    prior: Ints,
-    kind: int,
-    upper: bool,
-    scratch: Scratch,
-) -> None:
+def check_plan_into(check: Check, k: int, player: Player, explores: bool, upper: bool) -> None:
     """Compare the plan of episode k with the full pass; after the episode, so as to disturb no shortcut.
 
-    `explores` says whether the lanes hold an explorer, `upper` whether the agent has a use for upper values.
+    `explores` is whether the lanes have an explorer, `upper` whether the agent has a use for upper values.
     """
-    plan_into(check.plan, rows, radii, prior, kind, upper, scratch)
-    if lanes.on:
-        baseline_from_into(plan, lanes, START)
-        all_values_into(plan, lanes)
+    rows, radii, plan, batch, scratch = (
+        player.rows,
+        player.radii,
+        player.plan,
+        player.batch,
+        player.scratch,
+    )
+    plan_into(check.plan, rows, radii, player.prior, player.charge, upper, scratch)
+    if batch.on:
+        baseline_from_into(plan, batch, START)
+        all_values_into(plan, batch)
     _compare_into(check, k, 0, plan.v_lower, check.plan.v_lower)
     for t in range(len(plan.baseline)):
         for s in range(plan.baseline.shape[1]):
             if plan.baseline[t, s] != check.plan.baseline[t, s]:
                 _note(check, k, 1, t, s)
     if upper:
-        upper_from_into(plan, lanes, rows, radii, kind, START, scratch)
+        upper_from_into(plan, batch, rows, radii, player.charge, START, scratch)
         _compare_into(check, k, 2, plan.v_upper, check.plan.v_upper)
         for t in range(len(plan.difference)):
             for s in range(plan.difference.shape[1]):
@@ -91,10 +85,10 @@ def check_plan_into(
                         _note(check, k, 3, t, s)
     if explores:
         explore_kernel(check.explorer, rows, radii, scratch)
-        lane = lanes.now[Now.LANE]
+        lane = batch.now[Now.LANE]
         for t in range(len(plan.baseline)):
             for s in range(plan.baseline.shape[1]):
-                if lane_action(lanes.optimistic, t, s, lane) != check.explorer.policy[t, s]:
+                if lane_action(batch.optimistic, t, s, lane) != check.explorer.policy[t, s]:
                     _note(check, k, 4, t, s)
 
 
