@@ -139,7 +139,8 @@ def _stage_into(
     room, held, rest, earlier = batch.room, batch.held, batch.rest, batch.earlier
     v, v_next, upper, u_next = side.v[t], side.v[t + 1], batch.upper[t], batch.upper[t + 1]
     guess, policy, split = side.guess[t], side.policy[t], side.split[t]
-    others, early = side.others[t], side.early[t]
+    reach, others, early = side.reach[t], side.others[t], side.early[t]
+    bound, place = batch.bound, batch.versions.place
     drifted, top = side.drifted[t], radii.vmax[t]
     settled, almost = sign > 0 and top == radii.vmax[t + 1], np.nextafter(top, 0.0)
     evaluated = 0
@@ -165,7 +166,7 @@ def _stage_into(
             fill_into(room, BEST, top)
         else:
             evaluated += 1
-            fused = with_upper and batch.versions.place[g] < 0 and rows.total[g] > 0.0
+            fused = with_upper and place[g] < 0 and rows.total[g] > 0.0
             if fused:
                 _both_into(room, g, v_next, u_next, t, batch, rows, radii)
             else:
@@ -183,7 +184,7 @@ def _stage_into(
                 earlier[s] = full
         if not decided:
             for p in range(first, last):
-                limit = min(batch.bound[p] + risen, side.reach[t, p] + drifted)
+                limit = min(bound[p] + risen, reach[p] + drifted)
                 if p == g or exceeds(room, BEST, max(limit, 0.0)):
                     continue
                 if not mixed and ((wins and limit < 0.0) or (full and p > g)):
@@ -191,9 +192,8 @@ def _stage_into(
                 evaluated += 1
                 _pair_into(room, VALUE, p, v_next, sign, t, batch, rows, radii)
                 reached = largest(room, VALUE)
-                batch.bound[p] = reached - risen if reached < top else np.inf
-                lasting = reached < top and batch.versions.place[p] < 0
-                side.reach[t, p] = reached - drifted if lasting else np.inf
+                bound[p] = reached - risen if reached < top else np.inf
+                reach[p] = reached - drifted if reached < top and place[p] < 0 else np.inf
                 floor_into(room, VALUE)
                 if reaches(room, VALUE, BEST):
                     _better_into(room, batch.pick, p, g, favourite, mixed)
@@ -285,11 +285,11 @@ def _others_into(
     batch: Batch, rows: Rows, side: Side, t: int, s: int, risen: float, full: bool, mixed: bool
 ) -> None:
     """Note how far the pairs of s other than the guess can reach, all being evaluated or ruled out."""
-    g, drifted = side.guess[t, s], side.drifted[t]
+    g, drifted, reach = side.guess[t, s], side.drifted[t], side.reach[t]
     farthest, lasting = -np.inf, not mixed
     for p in range(rows.pair_start[s], rows.pair_start[s + 1]):
         if p != g and not (full and p > g):
-            farthest = max(farthest, min(batch.bound[p] + risen, side.reach[t, p] + drifted))
+            farthest = max(farthest, min(batch.bound[p] + risen, reach[p] + drifted))
             lasting &= batch.versions.place[p] < 0
     batch.rest[s] = np.inf if mixed else farthest - risen
     batch.earlier[s] = full and not mixed

@@ -26,9 +26,11 @@ class Ahead(NamedTuple):
 
     `since` (LANES,) is the stage at which an episode first leaves the baseline of its lane, H for never.
     `chains` is the pool that they feed: a copy of the agent's, except for the explorers, which are shared.
+    `nobody` (S,) is -1, the prior of explorers: no action wins their ties.
     """
 
     chains: Chains
+    nobody: Ints
     states: Ints
     pairs: Ints
     steps: Ints
@@ -41,7 +43,8 @@ def new_ahead(chains: Chains, horizon: int) -> Ahead:
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, dtype=np.int64)
 
-    return Ahead(chains, ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
+    nobody = np.full(len(chains.head), -1, dtype=np.int64)
+    return Ahead(chains, nobody, ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
 
 
 @bare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chary._compile import bare, inner, jit
+from chary._compile import bare, jit
 from chary.agents._mixtures import (
     FROZEN,
     candidates_lanes_into,
@@ -13,7 +13,7 @@ from chary.agents._mixtures import (
     switch_lane,
     worth_lanes_into,
 )
-from chary.arrays import Floats, Ints
+from chary.arrays import Floats
 from chary.model.knowledge import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
@@ -75,18 +75,34 @@ def play_block(
     it might run out of room: the caller repacks the rows and calls again. Stops for good where `check` has
     found a difference.
     """
-    # Fields of a tuple are fetched and counted at every use.
-    rows, radii, meta_rows, plan, batch = (
-        player.rows,
-        player.radii,
-        player.meta_rows,
-        player.plan,
-        player.batch,
-    )
-    horizon, shielded, charge = radii.horizon, player.agent == SHIELD, player.charge
+    return _play_bare(
+        first, last, offset, world_uniforms, agent_uniforms, world, player, chains, judge, ahead, playing,
+        log, check,
+    )  # fmt: skip
+
+
+@bare
+def _play_bare(
+    first: int,
+    last: int,
+    offset: int,
+    world_uniforms: Floats,
+    agent_uniforms: Floats,
+    world: World,
+    player: Player,
+    chains: Chains,
+    judge: Judge,
+    ahead: Ahead,
+    playing: Playing,
+    log: Log,
+    check: Check | None,
+) -> int:
+    """Do what `play_block` does without counting references at every use of a tuple's field."""
+    rows, radii, meta_rows, plan = player.rows, player.radii, player.meta_rows, player.plan
+    batch, prior, scratch, charge = player.batch, player.prior, player.scratch, player.charge
+    horizon, shielded = radii.horizon, player.agent == SHIELD
     separate = len(meta_rows.total) > 0
     everywhere = judge.coverage == EVERYWHERE
-    nobody = np.full(len(rows.visits), -1)
     # The lanes planned together, the lane of the next episode, and what was planned for them.
     n, lane, upper, optimistic, truth = 0, 0, False, False, False
     for k in range(first, last):
@@ -95,10 +111,10 @@ def play_block(
         u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
         s = first_state(world, u_world[0])
         if player.planner == FULL:
-            plan_into(plan, rows, radii, player.prior, charge, shielded or everywhere, player.scratch)
+            plan_into(plan, rows, radii, prior, charge, shielded or everywhere, scratch)
             open_whole(batch)
         elif not batch.on:
-            lower_optimum_into(plan, rows, radii, player.prior, (START, horizon - 1), player.scratch)
+            lower_optimum_into(plan, rows, radii, prior, (START, horizon - 1), scratch)
             open_lane(batch, 0, False, False)
         else:
             if lane == n:
@@ -109,7 +125,7 @@ def play_block(
                 n, upper, optimistic = guess_into(
                     ahead, k, most, uniforms, choices, world, player, chains, playing
                 )
-                optimistic, truth = _plan_batch_into(player, ahead, judge, nobody, n, upper, optimistic)
+                optimistic, truth = _plan_batch_into(player, ahead, judge, n, upper, optimistic)
             open_lane(batch, lane, False, upper)
         switch = 0
         if shielded:
@@ -129,7 +145,7 @@ def play_block(
                     true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
             elif player.planner == FULL or everywhere:
                 baseline_from_into(plan, batch, START)
-                evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, START, player.scratch)
+                evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, START, scratch)
             else:
                 baseline_from_into(plan, batch, since)
                 stages = (since, horizon - 1)
@@ -137,18 +153,16 @@ def play_block(
             if everywhere:
                 if batch.on:
                     all_values_into(plan, batch)
-                upper_from_into(plan, batch, rows, radii, charge, START, player.scratch)
+                upper_from_into(plan, batch, rows, radii, charge, START, scratch)
             elif batch.on and shielded:
                 for t in range(since, steps):
                     values_behind_into(plan, batch, rows, t, playing.states[t], playing.pairs[t])
         frozen = player.mixture.frozen
-        judge_kernel(
-            log, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, player.scratch
-        )
+        judge_kernel(log, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, scratch)
         # None is a type of its own: without a check its code is not even compiled.
         if check is not None and k % check.every == 0:
             check_plan_into(check, k, player, batch.on and optimistic, shielded or everywhere)
-            check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, player.scratch)
+            check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
             if check.found[0] >= 0:
                 return k
         keep_steps_kernel(log, k, playing, steps)
@@ -162,7 +176,7 @@ def play_block(
 
 @bare
 def _plan_batch_into(
-    player: Player, ahead: Ahead, judge: Judge, nobody: Ints, n: int, upper: bool, optimistic: bool
+    player: Player, ahead: Ahead, judge: Judge, n: int, upper: bool, optimistic: bool
 ) -> tuple[bool, bool]:
     """Make the plans of n episodes guessed ahead; `upper` and `optimistic` are what they are likely to need.
 
@@ -177,7 +191,7 @@ def _plan_batch_into(
         worth_lanes_into(mixture, batch, rows, radii)
         optimistic = may_explore(mixture, batch, starts, n)
     if optimistic:
-        plan_lanes_into(batch, rows, radii, batch.optimistic, UPPER, nobody, NO)
+        plan_lanes_into(batch, rows, radii, batch.optimistic, UPPER, ahead.nobody, NO)
     if mixes:
         candidates_lanes_into(mixture, batch, rows, radii, starts, n, optimistic)
     truth = deviations_into(ahead, batch.lower, rows, n) > 1 and judge.coverage != EVERYWHERE
@@ -187,7 +201,7 @@ def _plan_batch_into(
     return optimistic, truth
 
 
-@inner
+@bare
 def _begin_chain_into(chains: Chains, slot: int, player: Player, lane: int, optimistic: bool) -> None:
     """Freeze the explorer of a chain that begins, from the lane's or else from a plan of its own."""
     kept, batch, explorer = chains.explorer[slot], player.batch, player.explorer
@@ -205,7 +219,7 @@ def _begin_chain_into(chains: Chains, slot: int, player: Player, lane: int, opti
                 batch.optimistic.policy[t, x] = explorer.policy[t, x]
 
 
-@inner
+@bare
 def _switch(player: Player, lane: int, s: int, u: float) -> int:
     """Return the step from which an agent without a shield plays its explorer in an episode from s."""
     mixture, explorer, rows, radii = player.mixture, player.explorer, player.rows, player.radii
