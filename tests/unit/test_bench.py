@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import chary
+from chary.bench import _dense
 from chary.bench import planner as module
 from chary.bench.planner import (
     AMOUNTS,
@@ -107,7 +108,7 @@ def test_rows_are_counted() -> None:
 
 
 def test_a_tensor_too_large_is_not_made_and_the_report_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DENSE_BYTES", 8)
+    monkeypatch.setattr(_dense, "DENSE_BYTES", 8)
     (found,) = bench("riverswim", episodes=5, only=["strict"]).measurements.values()
     assert (found.us_per_episode["dense"], found.ratio_vs_dense, found.dense_threads) == (None, None, None)
     assert "GiB" in (found.dense_skipped or "")
@@ -205,8 +206,8 @@ def test_blas_of_new_processes_has_one_thread_and_ours_is_left_as_it_was(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    with module._single_threaded():
-        assert {os.environ[name] for name in module.THREADS} == {"1"}
+    with _dense.single_threaded():
+        assert {os.environ[name] for name in _dense.THREADS} == {"1"}
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "OPENBLAS_NUM_THREADS" not in os.environ
 

@@ -12,12 +12,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from importlib import metadata
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,13 +24,10 @@ import numpy as np
 
 import chary
 from chary._workers import worker_pool
-from chary.agents import CharyUCBVI
 from chary.arrays import Floats, Ints
-from chary.envs import make
+from chary.bench._configurations import Configuration, configurations
+from chary.bench._dense import DensePlan, replan_densely, single_threaded, time_dense, too_large
 from chary.errors import check_choice, check_integer, check_seed
-from chary.mdp import FiniteMDP
-from chary.presets import Preset, preset
-from chary.randomness import generator_for
 from chary.simulation import Simulation
 from chary.simulation.run import ChainLog, Run
 
@@ -60,45 +55,7 @@ EARLY = (50, 100, 200, 500, 1_000, 2_000)
 SLICES = 40
 FULL, INCREMENTAL, DENSE = "full", "incremental", "dense"
 
-# A problem without a calibrated scale gets one at which episodes explore.
-UNCALIBRATED_SCALE = 0.01
-# How much smaller the bonus of "worst" is: nothing is clipped, and most episodes deviate.
-SHRUNK = 30.0
-POOL = 1000
-
-DENSE_BYTES = 4 * 2**30
-# Dense replanning is repeated this often, and then on for the shorter time; never beyond the longer one.
-DENSE_REPETITIONS = 5
-DENSE_SECONDS = (0.05, 2.0)
-# BLAS libraries read these once, when they are loaded.
-THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
 COLUMNS = ("episodes played", FULL, INCREMENTAL, DENSE, "full / incremental", "dense / incremental")
-
-
-class Configuration(NamedTuple):
-    """What is played: a problem, an agent, and the random episodes before."""
-
-    name: str
-    mdp: FiniteMDP
-    spec: CharyUCBVI
-    warmup: int
-
-
-class DensePlan(NamedTuple):
-    """Values (H + 1, S) and policies (H, S) of one dense replanning: all that an episode of chary needs."""
-
-    v_lower: Floats
-    baseline: Ints
-    v_upper: Floats
-    v_optimistic: Floats
-    explorer: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,52 +171,6 @@ class Benchmark:
         }
 
 
-def configurations(problem: str) -> dict[str, Callable[[], Configuration]]:
-    """Return what is measured on a problem, each made when it is asked for.
-
-    `strict` and `capped` (step bound eta / 2) are the preset with bonus hoeffding; `all actions`, where a
-    problem offers that besides admissible ones, is `capped` with every action allowed; `worst` is `capped`
-    with a bonus so small that nothing is clipped and everything moves.
-
-    Raises:
-        UnknownName: if there is no such problem.
-
-    Example:
-        >>> list(configurations("sepsis"))
-        ['strict', 'capped', 'all actions', 'worst']
-    """
-    usual = preset(problem)
-    bonus_scale = usual.scale.get("hoeffding", UNCALIBRATED_SCALE)
-
-    def capped(name: str, scale: float, **options: Any) -> Callable[[], Configuration]:
-        spec = _spec(usual, scale, rule="capped", step_bound=usual.eta / 2)
-        return lambda: Configuration(name, make(problem, **options), spec, usual.warmup)
-
-    strict = _spec(usual, bonus_scale, rule="strict")
-    found = {
-        "strict": lambda: Configuration("strict", make(problem), strict, usual.warmup),
-        "capped": capped("capped", bonus_scale),
-        "all actions": capped("all actions", bonus_scale, actions="all"),
-        "worst": capped("worst", bonus_scale / SHRUNK),
-    }
-    if problem != "sepsis":
-        del found["all actions"]
-    return found
-
-
-def _spec(usual: Preset, scale: float, **rule: Any) -> CharyUCBVI:
-    return CharyUCBVI(
-        eta=usual.eta,
-        bonus="hoeffding",
-        bonus_scale=scale,
-        reward=usual.reward,
-        delta=usual.delta,
-        charge="coupled",
-        pool=POOL,
-        **rule,
-    )
-
-
 def bench(
     problem: str = "sepsis",
     *,
@@ -293,7 +204,7 @@ def bench(
     check_seed(seed)
     check_integer("repeats", repeats, minimum=1)
     measurements = {}
-    with _single_threaded(), worker_pool(1) as pool:
+    with single_threaded(), worker_pool(1) as pool:
         for name in names:
             measurements[name] = _measure(known[name](), episodes, seed, repeats, pool, progress)
     return Benchmark(
@@ -324,7 +235,7 @@ def _same(first: Run | ChainLog, second: Run | ChainLog) -> bool:
     return True
 
 
-class _Played(NamedTuple):
+class _Timed(NamedTuple):
     """One interleaved measurement: seconds by planner at the ends of slices, and dense ones by amount."""
 
     ends: Ints
@@ -335,7 +246,7 @@ class _Played(NamedTuple):
     runs: dict[str, Run]
 
 
-class _Playing:
+class _TimedRun:
     """One planner's run in progress: where it is, and how long it took to come there."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -390,7 +301,7 @@ def _measure(
     """Measure one configuration `repeats` times."""
     name, mdp, spec, warmup = configuration
     total = 2 * episodes * repeats
-    played: list[_Played] = []
+    played: list[_Timed] = []
 
     def report(done: int) -> None:
         if progress is not None:
@@ -485,20 +396,20 @@ def _play(
     seed: int,
     pool: ProcessPoolExecutor,
     report: Callable[[int], None],
-) -> _Played:
+) -> _Timed:
     """Play one run with each planner in turns, and replan densely at every amount."""
     _, mdp, spec, warmup = configuration
     report(0)
-    playing: dict[str, _Playing] = {}
+    playing: dict[str, _TimedRun] = {}
     for planner in (FULL, INCREMENTAL):
-        playing[planner] = _Playing(
+        playing[planner] = _TimedRun(
             Simulation(
                 mdp, spec, episodes=episodes, warmup=warmup, seed=seed, coverage="played", planner=planner
             )
         )
         report(0)
     dense: dict[int, float] = {}
-    skipped = _too_large(mdp)
+    skipped = too_large(mdp)
     turns = list(playing.values())
     ends = _ends(episodes)
     for end in ends.tolist():
@@ -510,10 +421,10 @@ def _play(
         turns.reverse()
         if end in _amounts(episodes) and skipped is None:
             try:
-                dense[end] = pool.submit(_time_dense, mdp.n_states, mdp.n_actions, mdp.horizon).result()
+                dense[end] = pool.submit(time_dense, mdp.n_states, mdp.n_actions, mdp.horizon).result()
             except (MemoryError, BrokenProcessPool):
                 skipped = "there is not enough memory for a dense tensor"
-    return _Played(
+    return _Timed(
         ends,
         {planner: each.seconds_at(ends) for planner, each in playing.items()},
         {planner: each.start_seconds for planner, each in playing.items()},
@@ -521,80 +432,6 @@ def _play(
         skipped,
         {planner: each.finish() for planner, each in playing.items()},
     )
-
-
-def replan_densely(P: Floats, reward: Floats, bonus: Floats, *, horizon: int) -> DensePlan:
-    """Plan as dense implementations do: three backward inductions, each with H products of P and a vector.
-
-    `P` is (S, A, S) over all actions, `reward` and `bonus` (S, A). Values are clipped to [0, H - t]; the
-    baseline is the lower optimum's policy, the explorer the upper one's.
-
-    Example:
-        >>> P, reward = np.ones((1, 2, 1)), np.array([[0.0, 1.0]])
-        >>> replan_densely(P, reward, np.full((1, 2), 0.25), horizon=2).v_lower[0]
-        array([1.5])
-    """
-    S, A, _ = P.shape
-    flat, states = P.reshape(S * A, S), np.arange(S)
-
-    def induce(base: Floats, follow: Ints | None) -> tuple[Floats, Ints]:
-        value, policy = np.zeros((horizon + 1, S)), np.zeros((horizon, S), dtype=np.int64)
-        for t in range(horizon - 1, -1, -1):
-            q = (flat @ value[t + 1]).reshape(S, A)
-            q += base
-            np.clip(q, 0.0, horizon - t, out=q)
-            policy[t] = q.argmax(axis=1) if follow is None else follow[t]
-            value[t] = q[states, policy[t]]
-        return value, policy
-
-    v_lower, baseline = induce(reward - bonus, None)
-    v_upper, _ = induce(reward + bonus, baseline)
-    v_optimistic, explorer = induce(reward + bonus, None)
-    return DensePlan(v_lower, baseline, v_upper, v_optimistic, explorer)
-
-
-def _too_large(mdp: FiniteMDP) -> str | None:
-    """Return why the problem is not replanned densely, None where it is."""
-    size = 8 * mdp.n_states**2 * mdp.n_actions
-    if size <= DENSE_BYTES:
-        return None
-    return f"a dense tensor would take {size / 2**30:.1f} GiB, more than {DENSE_BYTES / 2**30:g}"
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Give processes that start within a BLAS of one thread; this process has loaded its own already."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@cache
-def _dense_problem(n_states: int, n_actions: int) -> tuple[Floats, Floats, Floats]:
-    """Return P, rewards and bonuses to replan with: only their sizes matter for the time."""
-    rng = generator_for(0, "dense problem")
-    P = rng.random((n_states, n_actions, n_states))
-    P /= P.sum(axis=2, keepdims=True)
-    return P, rng.random((n_states, n_actions)), rng.random((n_states, n_actions))
-
-
-def _time_dense(n_states: int, n_actions: int, horizon: int) -> float:
-    """Return the median seconds of a dense replanning; called in a process of its own."""
-    P, reward, bonus = _dense_problem(n_states, n_actions)
-    seconds: list[float] = []
-    least, most = DENSE_SECONDS
-    while sum(seconds) < (most if len(seconds) < DENSE_REPETITIONS else least):
-        began = time.perf_counter()
-        replan_densely(P, reward, bonus, horizon=horizon)
-        seconds.append(time.perf_counter() - began)
-    return median(seconds)
 
 
 def _peak_memory_mb() -> float | None:

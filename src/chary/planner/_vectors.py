@@ -1,9 +1,9 @@
-"""Rows applied to several value functions at once, one a lane: the inner loop of `incremental`, as vectors.
+"""Rows applied to several value functions at once, one per lane: the inner loop of `_batch`, as vectors.
 
 A lane is one element of a vector; `half_row_into` has half as many. The sums of a lane are those of
-`expected_backup`, in its order and with its roundings: a vector holds one sum a lane, and never adds across
-lanes. numba does not turn such loops into vector code by itself (as of 0.68, where its SLP pass is off),
-hence LLVM's own instructions.
+`expected_backup`, in its order and with its roundings: a vector contains one sum per lane, and never adds
+across lanes. numba does not turn such loops into vector code by itself (as of 0.68, where its SLP pass is
+off), hence LLVM's own instructions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _sums(
 ) -> list[Any]:
     """Emit the loop over entries begin..end-1; return `starts` with their terms added in turn.
 
-    `terms(i)` gives the vectors of entry i, one a start.
+    `terms(i)` gives the vectors of entry i, one per start.
     """
     before = builder.block
     loop = builder.append_basic_block("entries")
@@ -305,8 +305,7 @@ def _within(future: Floats, reward: Any, discount: float, n: Any, shift: Any, to
     return value
 
 
-@_instruction(_emit_one_row)
-def one_row_into(
+def _row_into(
     out: Floats,
     row: int,
     begin: int,
@@ -320,36 +319,16 @@ def one_row_into(
     shift: float,
     top: float,
 ) -> None:
-    """Fill out[row], one value a lane: (reward + discount * sum_i w_i V(x_i)) / n + shift, at most `top`.
-
-    `v` has shape (S, LANES).
-    """
-    future = np.zeros(LANES)
+    """Fill out[row] with (reward + discount * sum_i w_i V(x_i)) / n + shift per lane, at most `top`."""
+    future = np.zeros(v.shape[1])
     for i in range(begin, end):
         future += weight[i] * v[successor[i]]
     out[row] = _within(future, reward, discount, n, shift, top)
 
 
-@_instruction(_emit_half_row)
-def half_row_into(
-    out: Floats,
-    row: int,
-    begin: int,
-    end: int,
-    successor: Places,
-    weight: Floats,
-    v: Floats,
-    reward: float,
-    discount: float,
-    n: float,
-    shift: float,
-    top: float,
-) -> None:
-    """Do what `one_row_into` does with HALF lanes: `v` has shape (S, HALF)."""
-    future = np.zeros(HALF)
-    for i in range(begin, end):
-        future += weight[i] * v[successor[i]]
-    out[row] = _within(future, reward, discount, n, shift, top)
+# With values `v` of shape (S, LANES), and of shape (S, HALF).
+one_row_into = _instruction(_emit_one_row)(_row_into)
+half_row_into = _instruction(_emit_half_row)(_row_into)
 
 
 @_instruction(_emit_two_half_rows)

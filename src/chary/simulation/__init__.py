@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from chary.agents import AGENTS
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec
-from chary.arrays import Floats
+from chary.arrays import Floats, Ints
 from chary.audit import check_value_cap
 from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
@@ -20,8 +20,8 @@ from chary.planner._backup import new_scratch
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, new_judge
 from chary.simulation._player import FULL, PLANNERS
-from chary.simulation._record import Log, new_log
-from chary.simulation.run import ChainLog, Run, Steps
+from chary.simulation._record import new_record
+from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, ChainLog, Run, Steps
 
 __all__ = ["DRIVERS", "Simulation", "simulate"]
 
@@ -157,18 +157,18 @@ class Simulation:
         in_lanes = driver == DRIVERS[0] and planner != PLANNERS[FULL] and agent.bonus == "hoeffding"
         judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
         check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
-        self.log = new_log(episodes, mdp.horizon, steps=record_steps)
+        self._record = new_record(episodes, mdp.horizon, steps=record_steps)
         self.compiled: CompiledRun | None = None
         if driver == "step":
             # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
             from chary.simulation._stepwise import play_steps
 
             self._steps = _Stepping(
-                play_steps(self.log, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
+                play_steps(self._record, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
             )
         else:
             self.compiled = CompiledRun(
-                self.log,
+                self._record,
                 mdp,
                 agent,
                 judge,
@@ -223,40 +223,23 @@ class Simulation:
             planning = self.compiled.planning()
         else:
             chains, seconds, planning = self._steps.chains(), self._steps.seconds, {}
-        log, span = self.log, self.mdp.scale.span
+        scale, columns = self.mdp.scale, self._record.arrays()
+        # Amounts of reward are floats, and all other columns are not.
+        arrays = {name: columns[name] for name in EPISODE_COLUMNS}
+        arrays |= {name: each * scale.span for name, each in arrays.items() if each.dtype == np.float64}
+        steps = Steps(**{name: columns[f"step_{name}"] for name in STEP_COLUMNS})
         return Run(
             problem=self.mdp.name,
             spec=self.agent,
-            scale=self.mdp.scale,
+            scale=scale,
             episodes=self.episodes,
             warmup=self._warmup,
             seed=self._seed,
             coverage=self._coverage,
             seconds=seconds,
-            regret=log.regret * span,
-            true_deficit=log.true_deficit * span,
-            signed_deficit=log.signed_deficit * span,
-            frozen_deficit=log.frozen_deficit * span,
-            deficit=log.deficit * span,
-            returns=_raw_returns(log, self.mdp),
-            exploring_steps=log.exploring_steps,
-            deviating_steps=log.deviating_steps,
-            length=log.length,
-            blocked=log.blocked,
-            value_failed=log.value_failed,
-            bonus_failed=log.bonus_failed,
-            charge_failed=log.charge_failed,
-            largest_gap=log.largest_gap * span,
+            **{**arrays, "returns": _raw_returns(arrays["returns"], arrays["length"], self.mdp)},
             chains=chains,
-            steps=Steps(
-                state=log.step_state,
-                action=log.step_action,
-                explored=log.step_explored,
-                booked=log.step_booked,
-                chain=log.step_chain,
-            )
-            if len(log.step_action)
-            else None,
+            steps=steps if len(steps.action) else None,
             planning=planning,
         )
 
@@ -289,7 +272,7 @@ class _Stepping:
         raise AssertionError("the last episode was played")
 
 
-def _raw_returns(log: Log, mdp: FiniteMDP) -> Floats:
-    """Return discounted returns in the user's units: every step played adds the offset once."""
+def _raw_returns(returns: Floats, length: Ints, mdp: FiniteMDP) -> Floats:
+    """Return discounted returns with the offset of rewards, which every step played adds once."""
     steps = np.concatenate([[0.0], np.cumsum(mdp.setting.discount ** np.arange(mdp.horizon))])
-    return np.asarray(log.returns * mdp.scale.span + mdp.scale.low * steps[log.length])
+    return np.asarray(returns + mdp.scale.low * steps[length])

@@ -14,7 +14,7 @@ from chary.agents._mixtures import UCBVI, new_mixture
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import MIXTURE_MEMORY, Baseline, MixtureSpec
 from chary.agents.protocol import AgentSpec
-from chary.arrays import Floats, Ints
+from chary.arrays import Ints
 from chary.errors import InvalidData, PlannerMismatch
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import UCBVI_FAMILIES
@@ -27,13 +27,13 @@ from chary.planner._vectors import LANES
 from chary.randomness import generator_for
 from chary.shield import Rule
 from chary.simulation._chains import FREE, Chains, Counter, new_chains
-from chary.simulation._episode import new_playing, new_world
+from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._guess import new_ahead
 from chary.simulation._judge import Judge, evaluate_truly_into
 from chary.simulation._loop import has_room, most_chain_steps, play_block, warm_block
 from chary.simulation._plan_check import QUANTITIES, new_check
 from chary.simulation._player import BASELINE, FULL, MIXTURE, PLANNERS, RANDOM, SHIELD, Player
-from chary.simulation._record import Log
+from chary.simulation._record import Record
 from chary.simulation.run import ChainLog
 
 __all__ = ["CompiledRun"]
@@ -47,7 +47,7 @@ MOST_UNIFORMS = 1_000_000
 
 @final
 class CompiledRun:
-    """The compiled driver at work: it fills a log.
+    """The compiled driver at work: it fills a record.
 
     `knowledge` is what the agent has learnt so far, `chains` its pool, `done` the episodes played and
     `seconds` how long they took.
@@ -55,7 +55,7 @@ class CompiledRun:
 
     def __init__(
         self,
-        log: Log,
+        record: Record,
         mdp: FiniteMDP,
         agent: AgentSpec,
         judge: Judge,
@@ -69,7 +69,7 @@ class CompiledRun:
         scratch: Scratch,
     ) -> None:
         self.seconds = 0.0
-        self._log, self._mdp, self._agent, self._judge = log, mdp, agent, judge
+        self._record, self._mdp, self._agent, self._judge = record, mdp, agent, judge
         self._episodes, self._warmup, self._seed = episodes, warmup, seed
         setting = mdp.told(agent.reward)
         self._setting = setting
@@ -167,7 +167,7 @@ class CompiledRun:
             "mixture": {name: getattr(self._player.mixture, name) for name in MIXTURE_MEMORY},
             # A pool keeps room for as many explorers as it may ever have.
             "chains": {**chains, "explorer": self.chains.explorer[used]},
-            "log": {name: array[: self.done] for name, array in _arrays_of(self._log).items()},
+            "log": {name: array[: self.done] for name, array in self._record.arrays().items()},
             "run": {
                 "frozen": self._player.mixture.frozen,
                 "done": np.array(self.done),
@@ -208,7 +208,7 @@ class CompiledRun:
             if name != "explorer":
                 array[:] = state[f"chains.{name}"]
         self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
-        for name, array in _arrays_of(self._log).items():
+        for name, array in self._record.arrays().items():
             array[:done] = state[f"log.{name}"]
         self._plan_baseline()
         self._begin_from(np.array(state["run.frozen"]))
@@ -220,11 +220,9 @@ class CompiledRun:
     def _warm_up(self, target: Knowledge) -> None:
         H = self._setting.horizon
 
-        def warm(first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
+        def warm(block: Block) -> int:
             _make_room(target, H)
-            return warm_block(
-                first, last, offset, u, v, self._world, target.rows, target.radii, self._playing
-            )
+            return warm_block(block, self._world, target.rows, target.radii, self._playing)
 
         blocks = _Blocks(H, self._seed, ("warmup world", "warmup agent"))
         while blocks.done < self._warmup:
@@ -249,9 +247,9 @@ class CompiledRun:
             in_lanes=self._player.batch.on,
         )
         self._player = self._player._replace(mixture=mixture)
-        self._play(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1)))
+        self._play(Block(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1))))
 
-    def _play(self, first: int, last: int, offset: int, u: Floats, v: Floats) -> int:
+    def _play(self, block: Block) -> int:
         H, player, separate = self._setting.horizon, self._player, self._separate
         _make_room(self.knowledge, H)
         rows = self.knowledge.rows
@@ -261,18 +259,14 @@ class CompiledRun:
             player = player._replace(meta_rows=separate.rows)
         self._player = player
         following = play_block(
-            first,
-            last,
-            offset,
-            u,
-            v,
+            block,
             self._world,
             player,
             self.chains,
             self._judge,
             self._ahead,
             self._playing,
-            self._log,
+            self._record,
             self._check,
         )
         if self._check is not None:
@@ -295,12 +289,12 @@ class _Blocks:
         self._least = self._size = least
         self._generators = [generator_for(seed, stream) for stream in streams]
 
-    def play_next(self, episodes: int, play: Callable[[int, int, int, Floats, Floats], int]) -> None:
+    def play_next(self, episodes: int, play: Callable[[Block], int]) -> None:
         offset, last = self.done, min(episodes, self.done + self._size)
         world, agent = (generator.random((last - offset, self._width)) for generator in self._generators)
         began = time.perf_counter()
         while self.done < last:
-            self.done = play(self.done, last, offset, world, agent)
+            self.done = play(Block(self.done, last, offset, world, agent))
         elapsed = time.perf_counter() - began
         most = max(1, MOST_UNIFORMS // self._width)
         aimed = int(self._size * BLOCK_SECONDS / max(elapsed, 1e-6))

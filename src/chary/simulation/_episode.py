@@ -19,7 +19,16 @@ from chary.shield.ledger import Ledger
 from chary.simulation._chains import Chains, Proposal, end_episode, shield_observe, shield_step
 from chary.simulation._player import MIXTURE, RANDOM, SHIELD, Player
 
-__all__ = ["Playing", "World", "first_state", "new_playing", "new_world", "play_episode", "play_randomly"]
+__all__ = [
+    "Block",
+    "Playing",
+    "World",
+    "first_state",
+    "new_playing",
+    "new_world",
+    "play_episode",
+    "play_randomly",
+]
 
 
 class World(NamedTuple):
@@ -31,6 +40,16 @@ class World(NamedTuple):
     cumulative: Floats
     reward: Floats
     terminal: Bools
+
+
+class Block(NamedTuple):
+    """The episodes first..last-1 with their uniforms, (K, H + 1): row k - offset belongs to episode k."""
+
+    first: int
+    last: int
+    offset: int
+    world: Floats
+    agent: Floats
 
 
 class Playing(NamedTuple):

@@ -8,14 +8,14 @@ import numpy as np
 
 from chary._compile import bare
 from chary.agents._mixtures import FROZEN, guess_switch
-from chary.arrays import Floats, Ints
+from chary.arrays import Ints
 from chary.model.rows import Rows
 from chary.planner._batch_arrays import Now, Side
 from chary.planner._batch_versions import version_into
 from chary.planner._current import lane_action, open_lane
 from chary.planner._vectors import LANES
 from chary.simulation._chains import Chains, begin_episode, guess_from_into
-from chary.simulation._episode import Playing, World, first_state, play_episode
+from chary.simulation._episode import Block, Playing, World, first_state, play_episode
 from chary.simulation._player import MIXTURE, SHIELD, Player
 
 __all__ = ["Ahead", "as_guessed", "deviations_into", "guess_into", "new_ahead"]
@@ -52,8 +52,7 @@ def guess_into(
     ahead: Ahead,
     k: int,
     most: int,
-    u_world: Floats,
-    u_agent: Floats,
+    block: Block,
     world: World,
     player: Player,
     chains: Chains,
@@ -70,16 +69,17 @@ def guess_into(
         guess_from_into(ahead.chains, chains)
     asking, exploring, n = 0, player.agent == MIXTURE and mixture.kind != FROZEN, 1
     for j in range(most):
-        s = first_state(world, u_world[j, 0])
+        u_world, u_agent = block.world[k + j - block.offset], block.agent[k + j - block.offset]
+        s = first_state(world, u_world[0])
         ahead.states[j, 0] = s
         # The current plan is that of the episode played last.
         open_lane(batch, batch.now[Now.VALID], True, False)
         batch.now[Now.VERSION] = j
         if shielded:
             exploring |= begin_episode(ahead.chains, s, k + j) >= 0
-        switch = guess_switch(mixture, u_agent[j, 0], player.radii.horizon)
+        switch = guess_switch(mixture, u_agent[0], player.radii.horizon)
         steps, _, _, _ = play_episode(
-            k + j, s, switch, u_world[j], u_agent[j], world, player, ahead.chains, playing
+            k + j, s, switch, u_world, u_agent, world, player, ahead.chains, playing
         )
         asking += batch.now[Now.ASKED] > 0
         ahead.steps[j] = steps

@@ -26,6 +26,7 @@ from chary.planner._full import (
     sorted_states,
 )
 from chary.planner._vectors import HALF, LANES, half_row_into, two_half_rows_into
+from chary.simulation._episode import Playing
 
 __all__ = [
     "COVERAGES",
@@ -235,11 +236,11 @@ def _true_stage_into(judge: Judge, side: Side, t: int, used: int, unmoved: bool)
 
 
 @bare
-def judge_regret(judge: Judge, states: Ints, pairs: Ints, steps: int) -> float:
+def judge_regret(judge: Judge, playing: Playing, steps: int) -> float:
     """Return sum_t gamma^t (V*_t(s_t) - Q*_t(s_t, a_t)), section 7."""
     total, weight = 0.0, 1.0
     for t in range(steps):
-        total += weight * (judge.v_star[t, states[t]] - judge.q_star[t, pairs[t]])
+        total += weight * (judge.v_star[t, playing.states[t]] - judge.q_star[t, playing.pairs[t]])
         weight *= judge.radii.discount
     return total
 
@@ -255,14 +256,15 @@ def _true_q(judge: Judge, p: int, v_next: Floats) -> float:
 
 @bare
 def judge_deficit(
-    judge: Judge, v: Floats, baseline: Ints, states: Ints, actions: Ints, pairs: Ints, steps: int
+    judge: Judge, v: Floats, baseline: Ints, playing: Playing, steps: int
 ) -> tuple[float, float, float]:
     """Return z* of eq. (1), the signed sum of eq. (2) and the largest gap; v is the baseline's true value."""
     deficit, signed, largest, weight = 0.0, 0.0, 0.0, 1.0
     for t in range(steps):
         # V - Q(s, baseline) is 0 by definition: no rounding may turn it into a deficit.
-        if actions[t] != baseline[t, states[t]]:
-            gap = v[t, states[t]] - _true_q(judge, pairs[t], v[t + 1])
+        s = playing.states[t]
+        if playing.actions[t] != baseline[t, s]:
+            gap = v[t, s] - _true_q(judge, playing.pairs[t], v[t + 1])
             deficit += max(gap, 0.0)
             signed += weight * gap
             largest = max(largest, gap)
@@ -299,11 +301,7 @@ def judge_coverage(
     rows: Rows,
     radii: Radii,
     plan: PlanArrays,
-    states: Ints,
-    actions: Ints,
-    pairs: Ints,
-    explored: NDArray[np.bool_],
-    charges: Floats,
+    playing: Playing,
     steps: int,
     scratch: Scratch,
 ) -> tuple[bool, bool, bool, float]:
@@ -317,15 +315,15 @@ def judge_coverage(
     v, q = judge.v_true, judge.q_true
     if judge.coverage == PLAYED:
         for t in range(steps):
-            s, p = states[t], pairs[t]
-            if not explored[t] or actions[t] == plan.baseline[t, s]:
+            s, p = playing.states[t], playing.pairs[t]
+            if not playing.explored[t] or playing.actions[t] == plan.baseline[t, s]:
                 continue
             truth = _true_q(judge, p, v[t + 1])
             gap = v[t, s] - truth
             largest = max(largest, gap)
             value_fails |= plan.v_upper[t, s] < v[t, s] - COVERAGE_TOLERANCE
             value_fails |= lower_q(rows, radii, plan, t, p, scratch) > truth + COVERAGE_TOLERANCE
-            charge_fails |= charges[t] < gap - COVERAGE_TOLERANCE
+            charge_fails |= playing.charges[t] < gap - COVERAGE_TOLERANCE
             if not bonus_fails:
                 p1 = rows.pair_index[s, plan.baseline[t, s]]
                 bonus_fails = _bonus_fails(judge, rows, radii, plan, v, p1, t, scratch)

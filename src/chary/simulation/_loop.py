@@ -13,7 +13,6 @@ from chary.agents._mixtures import (
     switch_lane,
     worth_lanes_into,
 )
-from chary.arrays import Floats
 from chary.model.knowledge import learn_kernel
 from chary.model.radii import Radii
 from chary.model.rows import Rows
@@ -33,7 +32,7 @@ from chary.planner._current import (
 from chary.planner._full import START, additive_value_into, explore_kernel, lower_optimum_into, plan_into
 from chary.planner._vectors import LANES
 from chary.simulation._chains import Chains, begin_episode
-from chary.simulation._episode import Playing, World, first_state, play_episode, play_randomly
+from chary.simulation._episode import Block, Playing, World, first_state, play_episode, play_randomly
 from chary.simulation._guess import Ahead, as_guessed, deviations_into, guess_into
 from chary.simulation._judge import (
     EVERYWHERE,
@@ -44,7 +43,7 @@ from chary.simulation._judge import (
 )
 from chary.simulation._plan_check import Check, check_plan_into, check_truth_into
 from chary.simulation._player import FULL, MIXTURE, SHIELD, Player
-from chary.simulation._record import Log, first_deviation_kernel, judge_kernel, keep_steps_kernel
+from chary.simulation._record import Record, first_deviation_kernel, judge_kernel, keep_steps_kernel
 
 __all__ = ["has_room", "most_chain_steps", "play_block", "warm_block"]
 
@@ -55,60 +54,49 @@ NO: bool = np.bool_(False)  # type: ignore[assignment]
 
 @jit
 def play_block(
-    first: int,
-    last: int,
-    offset: int,
-    world_uniforms: Floats,
-    agent_uniforms: Floats,
+    block: Block,
     world: World,
     player: Player,
     chains: Chains,
     judge: Judge,
     ahead: Ahead,
     playing: Playing,
-    log: Log,
+    record: Record,
     check: Check | None,
 ) -> int:
-    """Play the episodes first..last-1 and return the next one to play.
+    """Play a block of episodes and return the next one to play.
 
-    Uniforms are (K, H + 1), row k - offset for episode k. Stops early, before an episode, where counting
-    it might run out of room: the caller repacks the rows and calls again. Stops for good where `check` has
-    found a difference.
+    Stops early, before an episode, where counting it might run out of room: the caller repacks the rows and
+    calls again. Stops for good where `check` has found a difference.
     """
-    return _play_bare(
-        first, last, offset, world_uniforms, agent_uniforms, world, player, chains, judge, ahead, playing,
-        log, check,
-    )  # fmt: skip
+    return _play_bare(block, world, player, chains, judge, ahead, playing, record, check)
 
 
 @bare
 def _play_bare(
-    first: int,
-    last: int,
-    offset: int,
-    world_uniforms: Floats,
-    agent_uniforms: Floats,
+    block: Block,
     world: World,
     player: Player,
     chains: Chains,
     judge: Judge,
     ahead: Ahead,
     playing: Playing,
-    log: Log,
+    record: Record,
     check: Check | None,
 ) -> int:
     """Do what `play_block` does without counting references at every use of a tuple's field."""
     rows, radii, meta_rows, plan = player.rows, player.radii, player.meta_rows, player.plan
     batch, prior, scratch, charge = player.batch, player.prior, player.scratch, player.charge
-    horizon, shielded = radii.horizon, player.agent == SHIELD
+    horizon, shielded, columns = radii.horizon, player.agent == SHIELD, record.episodes
     separate = len(meta_rows.total) > 0
     everywhere = judge.coverage == EVERYWHERE
     # The lanes planned together, the lane of the next episode, and what was planned for them.
     n, lane, upper, optimistic, truth = 0, 0, False, False, False
-    for k in range(first, last):
+    for k in range(block.first, block.last):
+        i = k - block.offset
         if not has_room(rows, horizon) or (separate and not has_room(meta_rows, most_chain_steps(horizon))):
             return k
-        u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
+        u_world, u_agent = block.world[i], block.agent[i]
         s = first_state(world, u_world[0])
         if player.planner == FULL:
             plan_into(plan, rows, radii, prior, charge, shielded or everywhere, scratch)
@@ -119,12 +107,8 @@ def _play_bare(
         else:
             if lane == n:
                 forget_versions(batch.versions)
-                lane, most = 0, min(LANES, last - k)
-                uniforms = world_uniforms[k - offset : k - offset + most]
-                choices = agent_uniforms[k - offset : k - offset + most]
-                n, upper, optimistic = guess_into(
-                    ahead, k, most, uniforms, choices, world, player, chains, playing
-                )
+                lane, most = 0, min(LANES, block.last - k)
+                n, upper, optimistic = guess_into(ahead, k, most, block, world, player, chains, playing)
                 optimistic, truth = _plan_batch_into(player, ahead, judge, n, upper, optimistic)
             open_lane(batch, lane, False, upper)
         switch = 0
@@ -134,11 +118,11 @@ def _play_bare(
                 _begin_chain_into(chains, slot, player, lane, optimistic)
         elif player.agent == MIXTURE:
             switch = _switch(player, lane, s, u_agent[0])
-        steps, log.deficit[k], log.returns[k], log.blocked[k] = play_episode(
+        steps, columns.deficit[k], columns.returns[k], columns.blocked[k] = play_episode(
             k, s, switch, u_world, u_agent, world, player, chains, playing
         )
-        log.length[k] = steps
-        since = first_deviation_kernel(log, k, plan.baseline, playing, steps, everywhere)
+        columns.length[k] = steps
+        since = first_deviation_kernel(columns, k, plan.baseline, playing, steps, everywhere)
         if since < horizon:
             if truth and since >= judge.known_from[lane]:
                 for t in range(since, steps):
@@ -158,20 +142,20 @@ def _play_bare(
                 for t in range(since, steps):
                     values_behind_into(plan, batch, rows, t, playing.states[t], playing.pairs[t])
         frozen = player.mixture.frozen
-        judge_kernel(log, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, scratch)
+        judge_kernel(columns, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, scratch)
         # None is a type of its own: without a check its code is not even compiled.
         if check is not None and k % check.every == 0:
             check_plan_into(check, k, player, batch.on and optimistic, shielded or everywhere)
             check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
             if check.found[0] >= 0:
                 return k
-        keep_steps_kernel(log, k, playing, steps)
+        keep_steps_kernel(record.steps, k, playing, steps)
         learn_kernel(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
         if batch.on:
             lane += 1
             if lane < n and not as_guessed(ahead, lane - 1, playing, steps):
                 lane = n
-    return last
+    return block.last
 
 
 @bare
@@ -231,25 +215,15 @@ def _switch(player: Player, lane: int, s: int, u: float) -> int:
 
 
 @jit
-def warm_block(
-    first: int,
-    last: int,
-    offset: int,
-    world_uniforms: Floats,
-    agent_uniforms: Floats,
-    world: World,
-    rows: Rows,
-    radii: Radii,
-    playing: Playing,
-) -> int:
-    """Count the uniformly random episodes first..last-1 and return the next one, as `play_block` does."""
-    for k in range(first, last):
+def warm_block(block: Block, world: World, rows: Rows, radii: Radii, playing: Playing) -> int:
+    """Count a block of uniformly random episodes and return the next one, as `play_block` does."""
+    for k in range(block.first, block.last):
         if not has_room(rows, radii.horizon):
             return k
-        u_world, u_agent = world_uniforms[k - offset], agent_uniforms[k - offset]
-        steps = play_randomly(u_world, u_agent, world, rows, radii.horizon, playing)
+        i = k - block.offset
+        steps = play_randomly(block.world[i], block.agent[i], world, rows, radii.horizon, playing)
         learn_kernel(rows, radii, playing.states, playing.pairs, playing.states[1:], playing.rewards, steps)
-    return last
+    return block.last
 
 
 @jit

@@ -1,101 +1,73 @@
-"""What is kept of every episode, and what the judge has to say of it."""
+"""The per-episode columns of a run, and what the judge writes into them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chary._compile import jit, kernel_of
-from chary.arrays import Bools, Floats, Ints
+from chary.arrays import Ints
 from chary.model.radii import Radii
 from chary.model.rows import Rows
 from chary.planner._backup import Scratch
 from chary.planner._full import PlanArrays
 from chary.simulation._episode import Playing
-from chary.simulation._judge import (
-    EVERYWHERE,
-    Judge,
-    judge_coverage,
-    judge_deficit,
-    judge_regret,
-)
+from chary.simulation._judge import EVERYWHERE, Judge, judge_coverage, judge_deficit, judge_regret
+from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, EpisodeArrays, Steps
 
 __all__ = [
-    "Log",
+    "EpisodeColumns",
+    "Record",
+    "StepColumns",
     "first_deviation_into",
     "first_deviation_kernel",
     "judge_into",
     "judge_kernel",
     "keep_steps_into",
     "keep_steps_kernel",
-    "new_log",
+    "new_record",
 ]
 
 
-class Log(NamedTuple):
-    """One row an episode, shape (K,); the `step_*` arrays are (K, H), or (0, 0) where steps are not kept."""
-
-    regret: Floats
-    true_deficit: Floats
-    signed_deficit: Floats
-    frozen_deficit: Floats
-    deficit: Floats
-    returns: Floats
-    exploring_steps: Ints
-    deviating_steps: Ints
-    length: Ints
-    blocked: Bools
-    value_failed: Bools
-    bonus_failed: Bools
-    charge_failed: Bools
-    largest_gap: Floats
-    step_state: Ints
-    step_action: Ints
-    step_explored: Bools
-    step_booked: Floats
-    step_chain: Ints
+if TYPE_CHECKING:
+    EpisodeColumns, StepColumns = EpisodeArrays, Steps
+else:
+    # Kernels read named tuples and not dataclasses: the same columns as such.
+    EpisodeColumns = namedtuple("EpisodeColumns", EPISODE_COLUMNS)
+    StepColumns = namedtuple("StepColumns", STEP_COLUMNS)
 
 
-def new_log(episodes: int, horizon: int, *, steps: bool) -> Log:
-    """Return an empty log for `episodes` episodes."""
+class Record(NamedTuple):
+    """The columns of a run: `episodes` (K,) in scaled units, and `steps` (K, H), or (0, 0) for none."""
 
-    def floats() -> Floats:
-        return np.zeros(episodes)
+    episodes: EpisodeColumns
+    steps: StepColumns
 
-    def ints() -> Ints:
-        return np.zeros(episodes, dtype=np.int64)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all columns by name, those of steps with `step_` before it."""
+        steps = {f"step_{name}": getattr(self.steps, name) for name in STEP_COLUMNS}
+        return {name: getattr(self.episodes, name) for name in EPISODE_COLUMNS} | steps
 
-    def bools() -> Bools:
-        return np.zeros(episodes, dtype=bool)
 
-    rows, columns = (episodes, horizon) if steps else (0, 0)
-    return Log(
-        regret=floats(),
-        true_deficit=floats(),
-        signed_deficit=floats(),
-        frozen_deficit=floats(),
-        deficit=floats(),
-        returns=floats(),
-        exploring_steps=ints(),
-        deviating_steps=ints(),
-        length=ints(),
-        blocked=bools(),
-        value_failed=bools(),
-        bonus_failed=bools(),
-        charge_failed=bools(),
-        largest_gap=floats(),
-        step_state=np.full((rows, columns + 1 if steps else 0), -1, dtype=np.int64),
-        step_action=np.full((rows, columns), -1, dtype=np.int64),
-        step_explored=np.zeros((rows, columns), dtype=bool),
-        step_booked=np.zeros((rows, columns)),
-        step_chain=np.full((rows, columns), -1, dtype=np.int64),
+def new_record(episodes: int, horizon: int, *, steps: bool) -> Record:
+    """Return an empty record of `episodes` episodes; whole numbers of steps are -1 until they are filled."""
+
+    def step_column(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        shape = (episodes, horizon + (name == "state")) if steps else (0, 0)
+        return np.full(shape, -1 if dtype == np.int64 else 0, dtype=dtype)
+
+    return Record(
+        EpisodeColumns(**{name: np.zeros(episodes, dtype) for name, dtype in EPISODE_COLUMNS.items()}),
+        StepColumns(**{name: step_column(name, dtype) for name, dtype in STEP_COLUMNS.items()}),
     )
 
 
 @jit
 def first_deviation_into(
-    log: Log, k: int, baseline: Ints, playing: Playing, steps: int, everywhere: bool
+    columns: EpisodeColumns, k: int, baseline: Ints, playing: Playing, steps: int, everywhere: bool
 ) -> int:
     """Count the steps of episode k that explored and that deviated; return the stage to judge from, else H.
 
@@ -107,8 +79,8 @@ def first_deviation_into(
         if playing.actions[t] != baseline[t, playing.states[t]]:
             deviating += 1
             since = min(since, t)
-    log.exploring_steps[k] = exploring
-    log.deviating_steps[k] = deviating
+    columns.exploring_steps[k] = exploring
+    columns.deviating_steps[k] = deviating
     return 0 if everywhere else since
 
 
@@ -117,7 +89,7 @@ first_deviation_kernel = kernel_of(first_deviation_into)
 
 @jit
 def judge_into(
-    log: Log,
+    columns: EpisodeColumns,
     judge: Judge,
     k: int,
     kind: int,
@@ -132,48 +104,35 @@ def judge_into(
 ) -> None:
     """Write what episode k really cost; reads the plan it was played under, changes nothing an agent sees."""
     everywhere = judge.coverage == EVERYWHERE
-    log.regret[k] = judge_regret(judge, playing.states, playing.pairs, steps)
-    if log.deviating_steps[k] > 0 or everywhere:
-        log.true_deficit[k], log.signed_deficit[k], log.largest_gap[k] = judge_deficit(
-            judge, judge.v_true, plan.baseline, playing.states, playing.actions, playing.pairs, steps
+    columns.regret[k] = judge_regret(judge, playing, steps)
+    if columns.deviating_steps[k] > 0 or everywhere:
+        columns.true_deficit[k], columns.signed_deficit[k], columns.largest_gap[k] = judge_deficit(
+            judge, judge.v_true, plan.baseline, playing, steps
         )
         if priced or everywhere:
-            log.value_failed[k], log.bonus_failed[k], log.charge_failed[k], log.largest_gap[k] = (
-                judge_coverage(
-                    judge,
-                    kind,
-                    rows,
-                    radii,
-                    plan,
-                    playing.states,
-                    playing.actions,
-                    playing.pairs,
-                    playing.explored,
-                    playing.charges,
-                    steps,
-                    scratch,
-                )
+            value, bonus, charge, gap = judge_coverage(
+                judge, kind, rows, radii, plan, playing, steps, scratch
             )
-    log.frozen_deficit[k], _, _ = judge_deficit(
-        judge, judge.v_frozen, frozen, playing.states, playing.actions, playing.pairs, steps
-    )
+            columns.value_failed[k], columns.bonus_failed[k], columns.charge_failed[k] = value, bonus, charge
+            columns.largest_gap[k] = gap
+    columns.frozen_deficit[k], _, _ = judge_deficit(judge, judge.v_frozen, frozen, playing, steps)
 
 
 judge_kernel = kernel_of(judge_into)
 
 
 @jit
-def keep_steps_into(log: Log, k: int, playing: Playing, steps: int) -> None:
-    """Keep the steps of episode k where the log has room for them."""
-    if len(log.step_action) == 0:
+def keep_steps_into(kept: StepColumns, k: int, playing: Playing, steps: int) -> None:
+    """Keep the steps of episode k where there is room for them."""
+    if len(kept.action) == 0:
         return
     for t in range(steps):
-        log.step_state[k, t] = playing.states[t]
-        log.step_action[k, t] = playing.actions[t]
-        log.step_explored[k, t] = playing.explored[t]
-        log.step_booked[k, t] = playing.booked[t]
-        log.step_chain[k, t] = playing.chains[t]
-    log.step_state[k, steps] = playing.states[steps]
+        kept.state[k, t] = playing.states[t]
+        kept.action[k, t] = playing.actions[t]
+        kept.explored[k, t] = playing.explored[t]
+        kept.booked[k, t] = playing.booked[t]
+        kept.chain[k, t] = playing.chains[t]
+    kept.state[k, steps] = playing.states[steps]
 
 
 keep_steps_kernel = kernel_of(keep_steps_into)

@@ -19,14 +19,14 @@ from chary.randomness import generator_for, seed_for
 from chary.rollouts import Episode, rollout
 from chary.simulation._episode import new_playing
 from chary.simulation._judge import EVERYWHERE, Judge, evaluate_truly_into
-from chary.simulation._record import Log, first_deviation_into, judge_into, keep_steps_into
+from chary.simulation._record import Record, first_deviation_into, judge_into, keep_steps_into
 from chary.simulation.run import ChainLog
 
 __all__ = ["play_steps"]
 
 
 def play_steps(
-    log: Log,
+    record: Record,
     mdp: FiniteMDP,
     spec: AgentSpec,
     judge: Judge,
@@ -36,8 +36,8 @@ def play_steps(
     prior: Ints,
     scratch: Scratch,
 ) -> Generator[int, None, ChainLog]:
-    """Fill the log with episodes played step by step, and return what became of the chains."""
-    env = TabularEnv(mdp)
+    """Fill the record with episodes played step by step, and return what became of the chains."""
+    env, columns = TabularEnv(mdp), record.episodes
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
     agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
     frozen = agent.frozen_baseline
@@ -64,13 +64,13 @@ def play_steps(
             playing.charges[t] = (
                 pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
             )
-        log.deficit[k] = episode.decisions[-1].deficit
-        log.length[k] = steps
+        columns.deficit[k] = episode.decisions[-1].deficit
+        columns.length[k] = steps
         everywhere = judge.coverage == EVERYWHERE
-        if first_deviation_into(log, k, arrays.baseline, playing, steps, everywhere) < mdp.horizon:
+        if first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere) < mdp.horizon:
             evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
         judge_into(
-            log,
+            columns,
             judge,
             k,
             kind,
@@ -83,7 +83,7 @@ def play_steps(
             spec.shielded,
             scratch,
         )
-        keep_steps_into(log, k, playing, steps)
+        keep_steps_into(record.steps, k, playing, steps)
 
     chains = {
         name: np.zeros(episodes, dtype=np.int64) for name in ("born", "episodes", "fed", "exhausted", "long")
@@ -95,12 +95,12 @@ def play_steps(
         weight = 1.0
         for step in episode.transitions:
             reward = (step.reward - mdp.scale.low) / mdp.scale.span
-            log.returns[k] += weight * min(max(reward, 0.0), 1.0)
+            columns.returns[k] += weight * min(max(reward, 0.0), 1.0)
             weight *= mdp.setting.discount
         if agent.shield is not None and agent.last_end is not None:
             chains["born"][started : agent.shield.started] = k
             started = agent.shield.started
-            log.blocked[k] = agent.last_end.blocked
+            columns.blocked[k] = agent.last_end.blocked
             for rollout_ in agent.last_end.finished:
                 m = rollout_.chain
                 chains["episodes"][m], chains["fed"][m] = rollout_.episodes, rollout_.fed_episodes

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,12 @@ from chary.mdp import RewardScale
 from chary.storage.files import as_json, npz_bytes
 
 __all__ = [
-    "CHAIN_ARRAYS",
-    "EPISODE_ARRAYS",
+    "CHAIN_COLUMNS",
+    "EPISODE_COLUMNS",
     "RUN_FILES",
+    "STEP_COLUMNS",
     "ChainLog",
+    "EpisodeArrays",
     "Run",
     "Steps",
     "run_arrays",
@@ -33,25 +35,8 @@ __all__ = [
 
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
 
-# The arrays of a run with one entry an episode, in the order of the columns of episodes.csv.
-EPISODE_ARRAYS = (
-    "regret",
-    "true_deficit",
-    "signed_deficit",
-    "frozen_deficit",
-    "deficit",
-    "returns",
-    "exploring_steps",
-    "deviating_steps",
-    "length",
-    "blocked",
-    "value_failed",
-    "bonus_failed",
-    "charge_failed",
-    "largest_gap",
-)
-# The arrays with one entry a chain.
-CHAIN_ARRAYS = ("born", "episodes", "fed", "exhausted", "long")
+# The kinds of columns, by their annotation.
+DTYPES: dict[object, type[np.generic]] = {Floats: np.float64, Ints: np.int64, Bools: np.bool_}
 
 
 def _freeze(value: object) -> None:
@@ -101,7 +86,40 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
+class EpisodeArrays:
+    """The arrays of a run with one entry per episode, shape (K,), in the order of the columns of its table.
+
+    This is the one list of them: the compiled record, results and files follow from it.
+    """
+
+    regret: Floats
+    true_deficit: Floats
+    signed_deficit: Floats
+    frozen_deficit: Floats
+    deficit: Floats
+    returns: Floats
+    exploring_steps: Ints
+    deviating_steps: Ints
+    length: Ints
+    blocked: Bools
+    value_failed: Bools
+    bonus_failed: Bools
+    charge_failed: Bools
+    largest_gap: Floats
+
+
+def _columns_of(arrays: type) -> dict[str, type[np.generic]]:
+    return {name: DTYPES[kind] for name, kind in get_type_hints(arrays).items() if kind in DTYPES}
+
+
+# Columns by name, with their types: per episode, per step and per chain.
+EPISODE_COLUMNS = _columns_of(EpisodeArrays)
+STEP_COLUMNS = _columns_of(Steps)
+CHAIN_COLUMNS = _columns_of(ChainLog)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run(EpisodeArrays):
     """What became of K episodes; arrays have shape (K,) and are in the user's reward units.
 
     `regret` is the loss against the optimum; `true_deficit` is z* of eq. (1) against the episode's own
@@ -119,20 +137,6 @@ class Run:
     seed: int
     coverage: str
     seconds: float
-    regret: Floats
-    true_deficit: Floats
-    signed_deficit: Floats
-    frozen_deficit: Floats
-    deficit: Floats
-    returns: Floats
-    exploring_steps: Ints
-    deviating_steps: Ints
-    length: Ints
-    blocked: Bools
-    value_failed: Bools
-    bonus_failed: Bools
-    charge_failed: Bools
-    largest_gap: Floats
     chains: ChainLog
     steps: Steps | None = None
     planning: dict[str, int] = field(default_factory=dict)
@@ -208,13 +212,13 @@ class Run:
 
 def run_arrays(run: Run) -> dict[str, NDArray[Any]]:
     """Return the arrays of a run: those by episode, and those by chain with `chain_` before their names."""
-    columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
-    return columns | {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_ARRAYS}
+    columns = {name: getattr(run, name) for name in EPISODE_COLUMNS}
+    return columns | {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_COLUMNS}
 
 
 def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the contents of a run's files by name: the table, the arrays, and last the summary."""
-    columns = {name: getattr(run, name) for name in EPISODE_ARRAYS}
+    columns = {name: getattr(run, name) for name in EPISODE_COLUMNS}
     # tolist: Python's own floats are written with as many digits as it takes to read them back exactly.
     # Booleans as 0 and 1, which every reader of CSV takes for numbers.
     cells = [(array.astype(int) if array.dtype == bool else array).tolist() for array in columns.values()]
