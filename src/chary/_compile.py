@@ -25,8 +25,8 @@ __all__ = ["bare", "folded", "inner", "jit", "kernel_of"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
-# No wrapper for C callers: nobody calls from C, and it would double the code of every signature.
-# `_nrt` is said outright, since a kernel compiled on the way to another takes over what that one has.
+# No wrapper for C callers: nothing calls from C, and it would double the code of every signature.
+# `_nrt` is explicit, since a kernel compiled on the way to another takes over what that one has.
 OPTIONS: dict[str, Any] = {
     "fastmath": False,
     "error_model": "numpy",
@@ -45,7 +45,7 @@ class LinkedLibrary(JITCodeLibrary):
     """
 
     def _optimize_final_module(self) -> None:
-        """Leave that to the callers, which see more of the code."""
+        """Leave that to the callers, which contain more of the code."""
 
     def _finalize_final_module(self) -> None:
         """Give the engine the places of environments, which numba writes to, and nothing else."""
@@ -86,7 +86,7 @@ class LinkedCompiler(CompilerBase):
         return [passes]
 
 
-# What only other kernels call. Another numba may have other insides: it compiles in its own way, and slower.
+# Options of kernels that only other kernels call. Other versions of numba compile as usual, more slowly.
 LINKED: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
 if numba.__version__.startswith("0.68."):
     LINKED["pipeline_class"] = LinkedCompiler
@@ -99,7 +99,7 @@ def jit(function: F) -> F:
 
 
 def inner(function: F) -> F:
-    """Compile a kernel that only other kernels call: no Python wrapper, and no cache entry of its own.
+    """Compile a kernel that only other kernels call: no Python wrapper, and no separate cache entry.
 
     Unpacking the big tuples for Python is most of what compiling a small kernel costs.
     """
@@ -149,7 +149,7 @@ def kernel_sources(package: Path = PACKAGE) -> dict[Path, bytes]:
 
 
 def drop_stale_cache(package: Path = PACKAGE) -> bool:
-    """Delete compiled code older than its sources, and say whether there was any.
+    """Delete compiled code older than its sources, and return whether there was any.
 
     numba looks at the file of the function it loads and not at those of the functions inside it (as of
     0.68), so a change in one kernel would leave its callers as they were.

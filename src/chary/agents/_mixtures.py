@@ -1,4 +1,4 @@
-"""How the agents without a shield choose: the frozen baseline up to some step, the explorer from there on.
+"""Agents without a shield: they play the frozen baseline up to some step and the explorer from there on.
 
 Section 9: UCBVI switches at step 0, the frozen baseline at step H, CUCBVI and EpsMix at either, StepMix
 anywhere. Both drivers call these kernels.
@@ -86,7 +86,7 @@ def new_mixture(
     oracle_value: Floats | None = None,
     in_lanes: bool = False,
 ) -> Mixture:
-    """Return a neighbour that has not played yet; `in_lanes` says whether its plans are made in lanes."""
+    """Return a neighbour that has not played yet; `in_lanes` is whether its plans are made in lanes."""
     H, S = frozen.shape
     wide = S if in_lanes and kind in (CUCBVI, STEPMIX, EPSMIX) else 0
     return Mixture(
@@ -175,7 +175,7 @@ def _hopeless(mixture: Mixture, batch: Batch, s: int, lane: int) -> bool:
 def candidates_lanes_into(
     mixture: Mixture, batch: Batch, rows: Rows, radii: Radii, starts: Ints, n: int, explores: bool
 ) -> None:
-    """Fill the candidates' lower bounds that `switch_lane` asks for, from explorers planned in lanes.
+    """Fill the candidates' lower bounds that `switch_lane` needs, from explorers planned in lanes.
 
     Where `explores` is False no candidate reaches its threshold, and none is looked at.
     """
@@ -194,7 +194,7 @@ def candidates_lanes_into(
         _candidate_into(mixture, batch, rows, radii, starts, n, horizon)
     elif mixture.kind == STEPMIX:
         for h0 in range(1, horizon + 1):
-            # A candidate beyond the first that reaches the threshold is never asked for.
+            # A candidate beyond the first that reaches the threshold is never needed.
             waiting = False
             for j in range(n):
                 reached = False
@@ -208,7 +208,7 @@ def candidates_lanes_into(
 
 @bare
 def switch_lane(mixture: Mixture, lane: int, s: int, u: float, horizon: int) -> int:
-    """Return what `switch_step` does, from what the lanes hold."""
+    """Return what `switch_step` does, from the values of the lanes."""
     lower = mixture.candidates
     if mixture.kind == CUCBVI:
         worth = mixture.oracle_value
@@ -343,7 +343,7 @@ def _lower_mixtures_into(mixture: Mixture, rows: Rows, radii: Radii, s: int, scr
 
 @inner
 def _lower_candidates_into(mixture: Mixture, rows: Rows, radii: Radii, s: int) -> None:
-    """Fill LB(h0) for all h0 in one sweep: a row of pi_b is read once a stage, for all candidates at once.
+    """Fill LB(h0) for all h0 in one sweep: a row of pi_b is read once per stage, for all candidates at once.
 
     Candidate h0 joins at stage h0 - 1, from the explorer's value at h0. Values are clipped at every step, so
     that no forward pass over what pi_b visits could give the same bounds: it is a backward one, in lanes.

@@ -20,7 +20,7 @@ POOL = 1000
 
 
 class Configuration(NamedTuple):
-    """What is played: a problem, an agent, and the random episodes before."""
+    """A problem, the agent that plays it, and the number of random episodes before."""
 
     name: str
     mdp: FiniteMDP
@@ -29,7 +29,7 @@ class Configuration(NamedTuple):
 
 
 def configurations(problem: str) -> dict[str, Callable[[], Configuration]]:
-    """Return what is measured on a problem, each made when it is asked for.
+    """Return the configurations measured on a problem, each made on demand.
 
     `strict` and `capped` (step bound eta / 2) are the preset with bonus hoeffding; `all actions`, where a
     problem offers that besides admissible ones, is `capped` with every action allowed; `worst` is `capped`

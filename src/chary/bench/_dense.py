@@ -105,7 +105,7 @@ def _dense_problem(n_states: int, n_actions: int) -> tuple[Floats, Floats, Float
 
 
 def time_dense(n_states: int, n_actions: int, horizon: int) -> float:
-    """Return the median seconds of a dense replanning; called in a process of its own."""
+    """Return the median seconds of a dense replanning; called in a separate process."""
     P, reward, bonus = _dense_problem(n_states, n_actions)
     seconds: list[float] = []
     least, most = DENSE_SECONDS

@@ -132,15 +132,15 @@ def bench_hiv(*, turns: int = 35, seed: int = 0, progress: Progress | None = Non
     for turn in range(turns):
         # After all states, the first ones again.
         chosen = np.take(order, np.arange(turn * TURN, (turn + 1) * TURN), mode="wrap")
-        told = who[chosen], states[chosen], actions[chosen]
-        truth = integrate_by_scipy("truth", *told)
+        given = who[chosen], states[chosen], actions[chosen]
+        truth = integrate_by_scipy("truth", *given)
         # Another method begins in every turn.
         names = list(methods)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             # Processor time of all threads: on a busy machine other programs interrupt the long turns of
             # SciPy more often than our short ones.
             began = time.process_time()
-            after = methods[name](*told)
+            after = methods[name](*given)
             seconds[name].append((time.process_time() - began) / TURN)
             errors[name] = max(errors[name], float(np.max(np.abs(after / truth - 1.0))))
         if progress is not None:
@@ -182,8 +182,8 @@ def _slope_of_state(y: Floats, t: float, vector: Floats, e1: float, e2: float) -
 
 def _solve_ivp(method: str, tolerance: float) -> Callable[[Floats, float, float, Floats], Floats]:
     def solve(vector: Floats, e1: float, e2: float, state: Floats) -> Floats:
-        told = (vector, e1, e2)
-        found = solve_ivp(_slope, (0.0, DAYS), state, method, args=told, rtol=tolerance, atol=tolerance)
+        given = (vector, e1, e2)
+        found = solve_ivp(_slope, (0.0, DAYS), state, method, args=given, rtol=tolerance, atol=tolerance)
         end: Floats = found.y[:, -1]
         return end
 
@@ -191,8 +191,8 @@ def _solve_ivp(method: str, tolerance: float) -> Callable[[Floats, float, float,
 
 
 def _odeint(vector: Floats, e1: float, e2: float, state: Floats) -> Floats:
-    told = (vector, e1, e2)
-    end: Floats = odeint(_slope_of_state, state, (0.0, DAYS), args=told, rtol=1e-8, atol=1e-8)[-1]
+    given = (vector, e1, e2)
+    end: Floats = odeint(_slope_of_state, state, (0.0, DAYS), args=given, rtol=1e-8, atol=1e-8)[-1]
     return end
 
 

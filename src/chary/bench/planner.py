@@ -1,4 +1,4 @@
-"""How much faster the incremental planner is than the full pass, and than dense replanning, on this machine.
+"""Speed of the incremental planner compared with the full pass and with dense replanning.
 
 Both planners play the same episodes in turns, a slice of them at a time, so that whatever else the machine
 does meets both alike. Dense replanning, as public implementations of UCBVI do it, multiplies the whole
@@ -48,7 +48,7 @@ __all__ = [
 Progress = Callable[[str, int, int], None]
 
 EPISODES = 50_000
-# Online episodes played before, at which microseconds an episode are reported.
+# Online episodes played before, at which microseconds per episode are reported.
 AMOUNTS = (100, 5_000, 20_000, 50_000)
 # Slices end here, and at every SLICES-th part of the run.
 EARLY = (50, 100, 200, 500, 1_000, 2_000)
@@ -60,12 +60,12 @@ COLUMNS = ("episodes played", FULL, INCREMENTAL, DENSE, "full / incremental", "d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What one configuration took; where runs were repeated, medians over them.
+    """The time of one configuration; where runs were repeated, medians over them.
 
     Args:
         settings: The agent's options, the problem's actions and the warm-up.
         us_per_episode: Microseconds by planner and by online episodes played before; None for `dense` where
-            `dense_skipped` says why.
+            `dense_skipped` gives the reason.
         ratio_vs_full: Seconds of the full pass over those of the incremental planner, for the whole run.
         ratio_vs_full_by_slice: `min`, `median` and `max` of the same ratio over slices of the run.
         ratio_vs_dense: Seconds of as many dense replannings over those of the incremental planner.
@@ -75,7 +75,7 @@ class Measurement:
         seconds_50k: `seconds` of the incremental planner where 50,000 episodes were played, else None.
         peak_memory_mb: The most memory this process has held so far, in 10^6 bytes: both planners, and any
             configuration measured before.
-        rows_touched: Rows that each planner evaluated an episode; for the incremental one, each read for
+        rows_touched: Rows that each planner evaluated per episode; for the incremental one, each read for
             several episodes at once.
         episodes_per_batch: How many episodes the incremental planner planned together.
         deviating: The share of episodes that left the baseline.
@@ -283,7 +283,7 @@ def _amounts(episodes: int) -> tuple[int, ...]:
 
 
 def _ends(episodes: int) -> Ints:
-    """Return where slices end: often at first, then SLICES times a run, and at every amount reported."""
+    """Return where slices end: often at first, then SLICES times per run, and at every amount reported."""
     every = {round(episodes * i / SLICES) for i in range(1, SLICES + 1)}
     return np.array(
         sorted(end for end in {*EARLY, *_amounts(episodes), *every} if 0 < end <= episodes), dtype=np.int64
@@ -383,7 +383,7 @@ def _measure(
 
 
 def _us_around(amount: int, ends: Ints, seconds: Floats) -> float:
-    """Return microseconds an episode in the slices before and after an amount of episodes."""
+    """Return microseconds per episode in the slices before and after an amount of episodes."""
     at, since = np.concatenate([[0], ends]), np.concatenate([[0.0], seconds])
     i = int(np.searchsorted(at, amount))
     first, last = i - 1, min(i + 1, len(at) - 1)

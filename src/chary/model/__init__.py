@@ -1,1 +1,1 @@
-"""Counts, bounds and radii: what a tabular learner knows."""
+"""Counts, bounds and radii: the knowledge of a tabular learner."""

@@ -1,4 +1,4 @@
-"""Counts together with their radii: all that a tabular learner knows."""
+"""Counts together with their radii: the knowledge of a tabular learner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LEARNT_RADII", "Knowledge", "learn_into", "learn_kernel"]
 FIRST_ROOM = 1024
 # The radii that change with the counts; the others are fixed by the problem and the family.
 LEARNT_RADII = ("width", "reward_above", "reward_below", "spread")
-# What rows hold by entry, and by pair or state; the rest says where.
+# Arrays of rows by entry, and by pair or state; the others are places.
 ENTRIES = ("successor", "weight", "reward")
 TOTALS = ("total", "reward_total", "square_total", "visits")
 
@@ -120,7 +120,7 @@ class Knowledge:
         return entries | {name: getattr(rows, name).copy() for name in ("length", *TOTALS)} | learnt
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take on what `to_arrays` returned; rows are laid out anew, which changes no number.
+        """Restore what `to_arrays` returned; rows may move in memory, which changes no number.
 
         Raises:
             InvalidData: if they are not counts of this problem.
@@ -162,7 +162,7 @@ class Knowledge:
             getattr(self.radii, name)[:] = kept[name]
 
     def copy(self) -> Knowledge:
-        """Return the same knowledge in arrays of its own."""
+        """Return the same knowledge in new arrays."""
         return Knowledge(
             Rows(**{name: array.copy() for name, array in self.rows._asdict().items()}),
             self.radii._replace(

@@ -1,4 +1,4 @@
-"""How far the truth may lie from the counts: the radii of section 5, kept up to date pair by pair."""
+"""Radii: how far the truth may lie from the counts, section 5, kept up to date pair by pair."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def radii_for(setting: Setting, bounds: Bounds, *, episodes: int | None, total_e
     """Resolve `bounds` for a problem.
 
     `episodes` are the online ones and `total_episodes` those of the warm-up too; both may be None for `kl`,
-    which holds for any number.
+    which is valid for any number.
 
     Raises:
         InvalidSetting: if the family needs a number of episodes and none was declared.
@@ -108,7 +108,7 @@ def radii_for(setting: Setting, bounds: Bounds, *, episodes: int | None, total_e
 
 
 def exact_radii(setting: Setting) -> Radii:
-    """Return radii of nothing at all, for planning in an MDP that is known."""
+    """Return radii of 0, for planning in an MDP that is known."""
     radii = _radii(setting, EXACT, scale=0.0, log_term=0.0, transition_log=0.0, reward_log=0.0)
     # The truth is not clipped: a value cap below it must show in the audit, not hide there.
     return radii._replace(vmax=np.full(setting.horizon + 1, np.inf), width=np.zeros(setting.n_pairs))

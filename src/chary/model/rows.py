@@ -27,9 +27,9 @@ FIRST_CAPACITY = 4
 
 
 class Rows(NamedTuple):
-    """Rows of weights over successors, one a pair; weights are counts, or probabilities with total 1.
+    """Rows of weights over successors, one per pair; weights are counts, or probabilities with total 1.
 
-    Row p holds `length[p]` entries from `begin[p]` on, successors ascending, with room for
+    Row p has `length[p]` entries from `begin[p]` on, successors ascending, with room for
     `capacity[p]`; `reward` are sums of rewards on the transition. `total`, `reward_total` and
     `square_total` are N(s, a) and the sums of rewards and of their squares, shape (P,); `visits` is N(s),
     shape (S,); `used[0]` is how much of the entries is handed out and `used[1]` the largest capacity.
@@ -161,7 +161,7 @@ def room_needed(rows: Rows, pairs: Ints, steps: int) -> int:
 
 def repacked(rows: Rows, room: int) -> Rows:
     """Return the same counts, rows contiguous in pair order, with at least `room` free entries behind."""
-    # Half as much again a row: enough that common rows rarely move, and cheap to keep in cache.
+    # Half as much again per row: enough that common rows rarely move, and cheap to keep in cache.
     capacity = rows.length + np.maximum(rows.length // 2, np.where(rows.length > 0, 2, 0))
     begin = np.concatenate([[0], np.cumsum(capacity)]).astype(np.int64)
     used = int(begin[-1])

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-# The direction of a bound. NumPy scalars, since numba compiles a kernel anew for each literal it is called
+# The direction of a bound. NumPy scalars, since numba compiles a kernel again for each literal it is called
 # with.
 UPPER: int = np.int64(1)  # type: ignore[assignment]
 LOWER: int = np.int64(-1)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The plan in use: one lane of a batch or a plan of its own, brought up to date as far as it is needed."""
+"""The plan in use: one lane of a batch or a separate plan, brought up to date as far as it is needed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def open_whole(batch: Batch) -> None:
 def lane_action(side: Side, t: int, s: int, lane: int) -> int:
     """Return what the policy of a lane plays at (t, s)."""
     place = side.split[t, s]
-    # Policies are kept in 16 bits; an action is one type wherever it comes from.
+    # Policies are kept in 16 bits; an action has one type wherever it comes from.
     return np.int64(side.policy[t, s]) if place < 0 else np.int64(side.action[place, lane])  # type: ignore[return-value]
 
 
@@ -100,7 +100,7 @@ def guess_action(
 
 @bare
 def baseline_from_into(plan: PlanArrays, batch: Batch, t: int) -> None:
-    """Take the baseline of the lane in use over into the plan, from stage t on."""
+    """Copy the baseline of the lane in use into the plan, from stage t on."""
     if not batch.on:
         return
     lane, side = batch.now[Now.LANE], batch.lower
@@ -127,7 +127,7 @@ def explorer_into(kept: Actions, batch: Batch, lane: int) -> None:
 
 @bare
 def values_behind_into(plan: PlanArrays, batch: Batch, rows: Rows, t: int, s: int, p: int) -> None:
-    """Take the values of (t, s) and of what was seen behind its pair p over into the plan."""
+    """Copy the values of (t, s) and of the successors seen of its pair p into the plan."""
     lane, known = batch.now[Now.LANE], batch.now[Now.UPPER_LANES] == 1
     lower, upper, v, u, successor = plan.v_lower, plan.v_upper, batch.lower.v, batch.upper, rows.successor
     lower[t, s] = v[t, s, lane]
@@ -142,7 +142,7 @@ def values_behind_into(plan: PlanArrays, batch: Batch, rows: Rows, t: int, s: in
 
 @bare
 def all_values_into(plan: PlanArrays, batch: Batch) -> None:
-    """Take every value over into the plan."""
+    """Copy every value into the plan."""
     lane, known = batch.now[Now.LANE], batch.now[Now.UPPER_LANES] == 1
     lower, upper, v, u = plan.v_lower, plan.v_upper, batch.lower.v, batch.upper
     for t in range(len(lower)):

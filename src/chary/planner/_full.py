@@ -116,14 +116,14 @@ def backward_into(
 ) -> None:
     """Fill values (H + 1, S), Q (H, P) and policy (H, S) by backward induction, section 5.
 
-    `stages` are the first and the last to fill, 0 and H - 1 for all; what lies behind the last is taken as
-    it stands. `q` may be (0, 0): Q is not kept then. In mode OPTIMISE the policy becomes the argmax, ties
+    `stages` are the first and the last to fill, 0 and H - 1 for all; what lies behind the last is left as
+    it is. `q` may be (0, 0): Q is not kept then. In mode OPTIMISE the policy becomes the argmax, ties
     going to the action of `prior` (-1 for none), else to the lowest index; EVALUATE evaluates `policy` and
     fills Q for its own pairs only, EVALUATE_ALL for all. `ceiling` (H, P), or (0, 0) for none, caps Q from
-    above and takes on the result, as UCBVI's own bonuses ask.
+    above and then becomes the result, as UCBVI's own bonuses need.
     """
     n_states = len(rows.visits)
-    # Fields of a tuple are fetched and counted at every use: hold what the inner loop reads.
+    # Fields of a tuple are fetched and counted at every use: keep what the inner loop reads.
     pair_start, pair_action, pair_index = rows.pair_start, rows.pair_action, rows.pair_index
     begin, length, successor, weight = rows.begin, rows.length, rows.successor, rows.weight
     total, reward_total, width = rows.total, rows.reward_total, radii.width

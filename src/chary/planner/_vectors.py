@@ -37,7 +37,7 @@ __all__ = [
     "versions_into",
 ]
 
-# Successors, 32 bits wide where they are read so often that it tells.
+# Successors, 32 bits wide where they are read so often that it matters.
 Places = NDArray[np.int64] | NDArray[np.int32]
 
 LANES = 16
@@ -48,7 +48,7 @@ INT32, INT64 = ir.IntType(32), ir.IntType(64)
 
 
 def _splat(builder: Any, x: Any, lanes: int = LANES) -> Any:
-    """Return a vector that holds x in every lane."""
+    """Return a vector with x in every lane."""
     nothing = ir.Constant(ir.VectorType(ir.DoubleType(), lanes), ir.Undefined)
     first = builder.insert_element(nothing, x, ir.Constant(INT32, 0))
     places = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
@@ -400,7 +400,7 @@ def versions_into(
     width: Floats,
     top: float,
 ) -> None:
-    """Do what `one_row_into` does where every lane has counts of its own.
+    """Do what `one_row_into` does where every lane has its own counts.
 
     `weight` has shape (entries, LANES); `reward`, `n` and `width` have rows of LANES, of which `version` is
     read. Lanes with n = 0 are NaN.
@@ -437,7 +437,7 @@ def floor_into(values: Floats, row: int) -> None:
 
 @_instruction(_emit_fill)
 def fill_into(values: Floats, row: int, x: float) -> None:
-    """Make values[row] x in every lane."""
+    """Set values[row] to x in every lane."""
     values[row] = x
 
 

@@ -1,4 +1,4 @@
-"""Plans as values: what a tabular learner believes, frozen for the episodes that began with it."""
+"""Plans as values: policies and bounds that follow from counts, frozen for the episodes begun with them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ __all__ = [
     "policy_values",
 ]
 
-# Explorers of open chains are kept in 16 bits an action.
+# Explorers of open chains are kept in 16 bits per action.
 Shorts = NDArray[np.int16]
 
 
 class PlanOptions(TypedDict, total=False):
-    """What plans are told beside the counts, see `TabularPlan`."""
+    """Options of plans besides the counts, see `TabularPlan`."""
 
     charge: str
     upper: bool
@@ -57,14 +57,14 @@ class PlanOptions(TypedDict, total=False):
 
 @final
 class TabularPlan:
-    """The three answers the shield asks for, from counts and bounds; `chary.shield.Plan` for states 0..S-1.
+    """The plan that a shield needs, from counts and bounds; `chary.shield.Plan` for states 0..S-1.
 
     `arrays` are the values and the baseline, see `PlanArrays`. `explorers` maps open chains to their
     frozen policies, (H, S) in 16 bits, and is shared by all plans of an agent; a chain that is not in it
     starts here, with the policy that `new_explorer` makes.
 
     The baseline is the policy with the best lower bound, ties going to `prior`, actions (S,) or (H, S). With
-    `fixed`, actions (H, S), it is that policy whatever the counts say: lower and upper values are its own,
+    `fixed`, actions (H, S), it is that policy whatever the counts are: lower and upper values are its own,
     and charges bound what is lost against it.
     """
 
@@ -129,7 +129,7 @@ class TabularPlan:
         return float(charge_of(self._kind, rows, radii, self.arrays, t, s, a, self._scratch))
 
     def prepare(self, stages: Iterable[int], states: Iterable[int]) -> None:
-        """Work out the charges at many (t, s) in one call; those worked out before are kept."""
+        """Compute the charges at many (t, s) in one call; those computed before are kept."""
         n_states = len(self.knowledge.rows.visits)
         missing = {t * n_states + s for t, s in zip(stages, states, strict=True)}.difference(self._prices)
         if not missing:
@@ -190,7 +190,7 @@ def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
     """Return the lower (`sign` LOWER) or upper (UPPER) values of a policy (H, S), (H + 1, S)."""
     horizon, n_states = policy.shape
     v = np.zeros((horizon + 1, n_states))
-    # Arrays that can be written to, as everywhere else: for others the kernel would be compiled anew.
+    # Arrays that can be written to, as everywhere else: for others the kernel would be compiled again.
     played, nobody, none = np.array(policy), np.full(n_states, -1), np.zeros((0, 0))
     rows, radii, stages, scratch = knowledge.rows, knowledge.radii, (0, horizon - 1), new_scratch(n_states)
     backward_into(v, none, played, rows, radii, sign, EVALUATE, nobody, none, stages, scratch)

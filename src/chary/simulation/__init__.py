@@ -46,7 +46,7 @@ def simulate(
     """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
 
     Args:
-        mdp: The problem; the agent learns of it only what `mdp.told` says.
+        mdp: The problem; the agent learns of it only what `mdp.told` returns.
         agent: What plays, for example `CharyUCBVI(eta=0.2)`.
         episodes: Number of online episodes, >= 1.
         warmup: Number of uniformly random episodes before them, >= 0.
@@ -96,7 +96,7 @@ def simulate(
 
 @final
 class Simulation:
-    """What `simulate` does, a block of episodes at a time, for whoever wants to watch, stop or save a run.
+    """A run of `simulate` in blocks of episodes, which can be watched, stopped and saved.
 
     The arguments are those of `simulate`. A compiled run can be saved between blocks and resumed by another
     Simulation with the same arguments, in another process: the result is the same to the last bit.
@@ -183,7 +183,7 @@ class Simulation:
 
     @property
     def done(self) -> int:
-        """How many episodes were played."""
+        """The number of episodes played."""
         return self.compiled.done if self.compiled is not None else self._steps.done
 
     def start(self) -> None:
@@ -251,7 +251,7 @@ class Simulation:
 
 @final
 class _Stepping:
-    """The step-by-step driver, advanced an episode at a time."""
+    """The step-by-step driver, advanced one episode at a time."""
 
     def __init__(self, playing: Generator[int, None, ChainLog]) -> None:
         self.done, self.seconds = 0, 0.0

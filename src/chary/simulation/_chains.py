@@ -68,10 +68,10 @@ class Live(IntEnum):
 class Chains(NamedTuple):
     """A pool of chains, one slot each, and lists of those pending by target, the oldest first.
 
-    `explorer` has shape (pool, H, S); the `step_*` arrays (pool, H) hold the meta-rollout so far; `head` (S,)
+    `explorer` has shape (pool, H, S); the `step_*` arrays (pool, H) are the meta-rollout so far; `head` (S,)
     and `following` (pool,) are linked lists of slots, -1 at the end. The `log_*` arrays are by chain
-    number, room for one chain an episode; `prices` (A,) are the charges of one step. Chains from number
-    `live[GUESSED]` on began in a guessed episode: they have no explorer of their own yet. `own_data` says
+    number, room for one chain per episode; `prices` (A,) are the charges of one step. Chains from number
+    `live[GUESSED]` on began in a guessed episode: they have no frozen explorer yet. `own_data` is
     whether explorers learn from finished chains alone.
     """
 
@@ -108,7 +108,7 @@ class Chains(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """What became of one step: the action, whether it explored, its charge, what was booked, the chain."""
+    """The outcome of one step: the action, whether it explored, its charge, what was booked, the chain."""
 
     action: int
     explored: bool

@@ -113,7 +113,7 @@ class CompiledRun:
 
     @property
     def done(self) -> int:
-        """How many episodes were played."""
+        """The number of episodes played."""
         return self._blocks.done
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class CompiledRun:
         return self.done
 
     def chain_log(self) -> ChainLog:
-        """Return what became of the chains."""
+        """Return the chains of the run so far."""
         chains = self.chains
         started = int(chains.counters[Counter.STARTED])
         born, finished = chains.log_born[:started], chains.log_finished[:started]
@@ -156,7 +156,7 @@ class CompiledRun:
     def state(self) -> Arrays:
         """Return all that the rest of the run depends on, as arrays that share no memory with it.
 
-        Plans are not part of it: they are made anew from the counts, to the same bits.
+        Plans are not part of it: they are made again from the counts, to the same bits.
         """
         used = self.chains.status != FREE
         chains = {name: value for name, value in _arrays_of(self.chains).items() if name != "explorer"}
@@ -315,7 +315,7 @@ def _arrays_of(fields: NamedTuple) -> Arrays:
 
 
 def _raise_mismatch(found: Ints) -> None:
-    """Say what the incremental planner got wrong, if anything."""
+    """Raise the first difference of the incremental planner from the full pass, if there is any."""
     k, quantity, t, s = found.tolist()
     if k >= 0:
         raise PlannerMismatch(
@@ -344,7 +344,7 @@ def _chains_for(agent: AgentSpec, setting: Setting, episodes: int) -> Chains:
     if isinstance(agent, CharyUCBVI):
         return new_chains(
             *sizes,
-            # No more chains can be open than were started, one an episode at most.
+            # No more chains can be open than were started, one per episode at most.
             pool=min(agent.pool, episodes),
             clock_is_meta=agent.clock == "meta",
             stitched=agent.chains,

@@ -95,7 +95,7 @@ def new_playing(horizon: int) -> Playing:
 def _draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
     """Return the first place in begin..end-1 whose cumulative probability exceeds u, else the last.
 
-    A uniform equal to a step belongs to the next place, as `searchsorted(side="right")` has it.
+    A uniform equal to a step belongs to the next place, as in `searchsorted(side="right")`.
     """
     low, high = begin, end
     while low < high:

@@ -1,4 +1,4 @@
-"""The judge, compiled: what an episode really cost, from the true MDP. The slow twin is `audit`."""
+"""The compiled judge: the true cost of an episode, from the true MDP. Its slow twin is `chary.audit`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 COVERAGES = ("played", "everywhere")
 PLAYED, EVERYWHERE = range(2)
 
-# A NumPy scalar, since numba compiles a kernel anew for each literal.
+# A NumPy scalar, since numba compiles a kernel again for each literal.
 FIRST: int = np.int64(0)  # type: ignore[assignment]
 
 # Bounds are compared with the truth up to rounding of sums of at most H rewards.
@@ -57,8 +57,8 @@ class Judge(NamedTuple):
     """The truth: exact rows, and the values (H + 1, S) of the optimum, the warm-up's baseline and the plan's.
 
     `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are
-    made in lanes, `columns` (H + 1, S, HALF) are the true values of their baselines: `column` (LANES,) says
-    which of them are a lane's from stage `known_from` (LANES,) on, and `lane_of` (HALF,) whose they are.
+    made in lanes, `columns` (H + 1, S, HALF) are the true values of their baselines: `column` (LANES,) is
+    the one of a lane from stage `known_from` (LANES,) on, and `lane_of` (HALF,) the lane of a column.
     `valued` (H, S) are the actions that they were last computed with, -1 where columns differ or have none,
     and `successor` those of the rows, narrow since they are read so often.
     """
@@ -124,10 +124,10 @@ def evaluate_truly_into(
 
 @bare
 def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
-    """Fill the true values of the lanes' policies, of lane j from stage `since[j]` on; H for not asked for.
+    """Fill the true values of the lanes' policies, of lane j from stage `since[j]` on; H for not needed.
 
-    Lanes differ in few places: those that play the same from a stage on share a column from there on. What
-    columns are left go to lanes that nobody asked for, since a guess may be wrong. Behind the last stage in
+    Lanes differ in few places: those that play the same from a stage on share a column from there on. The
+    remaining columns go to lanes that need none, since a guess may be wrong. Behind the last stage in
     which any policy differs from those of the time before, all columns are what they were then.
     """
     horizon, first = judge.radii.horizon, judge.radii.horizon
@@ -135,7 +135,7 @@ def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
         judge.known_from[j] = horizon
         first = min(first, since[j])
     used = 0
-    # Those asked for from an early stage on come first: others can share theirs, not the reverse.
+    # Those needed from an early stage on come first: others can share theirs, not the reverse.
     for t in range(first, horizon + 1):
         for j in range(LANES):
             if since[j] == t:
@@ -179,7 +179,7 @@ def _same_from(side: Side, i: int, j: int, first: int) -> int:
 
 @bare
 def true_values_into(judge: Judge, baseline: Ints, lane: int, t: int, s: int, p: int) -> None:
-    """Take over into `v_true` what a lane knows of (t, s) and of what lies behind its baseline and p."""
+    """Copy into `v_true` the true values of a lane at (t, s) and behind its baseline and p."""
     v, columns, c = judge.v_true, judge.columns, judge.column[lane]
     v[t, s] = columns[t, s, c]
     for pair in (p, judge.rows.pair_index[s, baseline[t, s]]):
@@ -308,7 +308,7 @@ def judge_coverage(
     """Return whether a value bound, a bonus or a charge failed, and the largest true gap there.
 
     Everywhere: at every (t, s, a). Played: at the explored steps of the episode that differ from the
-    baseline's, the only ones that lean on a bound. `judge.v_true` and `judge.q_true` hold the exact values of
+    baseline's, the only ones that rely on a bound. `judge.v_true` and `judge.q_true` are the exact values of
     the plan's baseline.
     """
     value_fails, bonus_fails, charge_fails, largest = False, False, False, 0.0

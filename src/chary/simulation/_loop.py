@@ -143,7 +143,7 @@ def _play_bare(
                     values_behind_into(plan, batch, rows, t, playing.states[t], playing.pairs[t])
         frozen = player.mixture.frozen
         judge_kernel(columns, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, scratch)
-        # None is a type of its own: without a check its code is not even compiled.
+        # None has a type: without a check its code is not even compiled.
         if check is not None and k % check.every == 0:
             check_plan_into(check, k, player, batch.on and optimistic, shielded or everywhere)
             check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
@@ -187,7 +187,7 @@ def _plan_batch_into(
 
 @bare
 def _begin_chain_into(chains: Chains, slot: int, player: Player, lane: int, optimistic: bool) -> None:
-    """Freeze the explorer of a chain that begins, from the lane's or else from a plan of its own."""
+    """Freeze the explorer of a chain that begins, from the lane or else from a new plan."""
     kept, batch, explorer = chains.explorer[slot], player.batch, player.explorer
     if batch.on and optimistic:
         explorer_into(kept, batch, lane)

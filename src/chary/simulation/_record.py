@@ -33,7 +33,8 @@ __all__ = [
 
 
 if TYPE_CHECKING:
-    EpisodeColumns, StepColumns = EpisodeArrays, Steps
+    EpisodeColumns = EpisodeArrays
+    StepColumns = Steps
 else:
     # Kernels read named tuples and not dataclasses: the same columns as such.
     EpisodeColumns = namedtuple("EpisodeColumns", EPISODE_COLUMNS)

@@ -36,7 +36,7 @@ def play_steps(
     prior: Ints,
     scratch: Scratch,
 ) -> Generator[int, None, ChainLog]:
-    """Fill the record with episodes played step by step, and return what became of the chains."""
+    """Fill the record with episodes played step by step, and return the log of chains."""
     env, columns = TabularEnv(mdp), record.episodes
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
     agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
@@ -60,7 +60,7 @@ def play_steps(
             playing.actions[t], playing.explored[t] = step.action, decision.explored
             playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
             playing.booked[t], playing.chains[t] = decision.charge, decision.chain
-            # The ledger keeps what was booked; the charge itself is asked of the plan once more.
+            # The ledger keeps what was booked; the charge itself comes from the plan again.
             playing.charges[t] = (
                 pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
             )

@@ -1,4 +1,4 @@
-"""The result of one run: what every episode cost, in the user's units, and how sure that is."""
+"""The result of one run: the cost of every episode, in the user's units, and its standing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _freeze(value: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChainLog:
-    """One row a chain, in the order they started: `episodes` is N_m, 0 while it is unfinished.
+    """One row per chain, in the order they started: `episodes` is N_m, 0 while it is unfinished.
 
     N_m falls into `exhausted` (refused in that episode), `long` (advanced by H/4 or more) and `missed`;
     `fed` counts the episodes that advanced the chain.
@@ -120,13 +120,13 @@ CHAIN_COLUMNS = _columns_of(ChainLog)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run(EpisodeArrays):
-    """What became of K episodes; arrays have shape (K,) and are in the user's reward units.
+    """The result of K episodes; arrays have shape (K,) and are in the user's reward units.
 
     `regret` is the loss against the optimum; `true_deficit` is z* of eq. (1) against the episode's own
     baseline and `frozen_deficit` the same against the warm-up's; `signed_deficit` is unbiased for the weaker
-    constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays say where a bound failed
-    (see `coverage`), and `largest_gap` is the largest true gap looked at there. `planning` says what the
-    incremental planner did where it plans several episodes at once: `batches` of them, and `rows` evaluated.
+    constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays mark where a bound failed
+    (see `coverage`), and `largest_gap` is the largest true gap there. `planning` counts the `batches` of the
+    incremental planner where it plans several episodes at once, and the `rows` it evaluated.
     """
 
     problem: str
