@@ -21,7 +21,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 from numba.core.typed_passes import AnnotateTypes
 
-__all__ = ["bare", "folded", "inner", "jit", "kernel_of"]
+__all__ = ["bare", "folded", "inner", "jit", "jit_bare", "kernel_of"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -95,6 +95,12 @@ if numba.__version__.startswith("0.68."):
 def jit(function: F) -> F:
     """Compile a kernel that Python calls; NUMBA_DISABLE_JIT=1 leaves it in Python, to debug it."""
     compiled: F = numba.njit(**OPTIONS, cache=True)(function)
+    return compiled
+
+
+def jit_bare(function: F) -> F:
+    """Compile a kernel that Python calls and that makes no array: references are not counted, see `bare`."""
+    compiled: F = numba.njit(**{**OPTIONS, "_nrt": False}, cache=True)(function)
     return compiled
 
 

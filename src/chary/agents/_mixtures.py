@@ -15,11 +15,11 @@ from chary._compile import bare, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.model.radii import Radii, additive
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch, backup
+from chary.planner._backup import LOWER, UPPER, Scratch, backup, sorted_states
 from chary.planner._batch import policy_row_into
 from chary.planner._batch_arrays import Actions, Batch
 from chary.planner._batch_versions import vectors
-from chary.planner._full import START, policy_value_into, sorted_states
+from chary.planner._full import START, policy_value_into
 from chary.planner._vectors import LANES, copy_into, fill_into, floor_into, one_row_into
 
 __all__ = [

@@ -11,6 +11,8 @@ from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 
 __all__ = [
+    "ENTRIES",
+    "TOTALS",
     "Rows",
     "count_into",
     "count_kernel",
@@ -24,6 +26,9 @@ __all__ = [
 
 
 FIRST_CAPACITY = 4
+# Arrays by entry, and sums by pair or state; the others are places.
+ENTRIES = ("successor", "weight", "reward")
+TOTALS = ("total", "reward_total", "square_total", "visits")
 
 
 class Rows(NamedTuple):
@@ -169,12 +174,8 @@ def repacked(rows: Rows, room: int) -> Rows:
     successor, weight, reward = np.zeros(size, dtype=np.int64), np.zeros(size), np.zeros(size)
     _move_rows(rows, begin, successor, weight, reward)
     return rows._replace(
+        **{name: getattr(rows, name).copy() for name in ("length", *TOTALS)},
         begin=begin[:-1].copy(),
-        length=rows.length.copy(),
-        total=rows.total.copy(),
-        reward_total=rows.reward_total.copy(),
-        square_total=rows.square_total.copy(),
-        visits=rows.visits.copy(),
         capacity=capacity,
         successor=successor,
         weight=weight,

@@ -22,6 +22,7 @@ __all__ = [
     "expected_backup",
     "listed_reward",
     "new_scratch",
+    "sorted_states",
     "tail_mass",
 ]
 
@@ -50,6 +51,14 @@ def new_scratch(n_states: int) -> Scratch:
     """Return room for rows of an MDP with `n_states` states."""
     n = n_states + 1
     return Scratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64))
+
+
+@inner
+def sorted_states(radii: Radii, v: Floats) -> Ints:
+    """Return the states by value, ascending, where the family needs it."""
+    if radii.family == L1 or radii.family == KL:
+        return np.argsort(v)
+    return np.zeros(0, dtype=np.int64)
 
 
 @bare
@@ -335,15 +344,7 @@ def tail_mass(radii: Radii, p: int) -> float:
 
 @inner
 def deviation(
-    rows: Rows,
-    radii: Radii,
-    p: int,
-    side: int,
-    v_lower: Floats,
-    v_upper: Floats,
-    order_lower: Ints,
-    order_upper: Ints,
-    scratch: Scratch,
+    rows: Rows, radii: Radii, p: int, side: int, v_lower: Floats, v_upper: Floats, scratch: Scratch
 ) -> float:
     """Return b(s, a) of section 3: how far the true backup of any V in the box may lie from the estimate.
 
@@ -364,10 +365,8 @@ def deviation(
         scratch.value[i] = high if side > 0 else -low
         scratch.loss[i] = low if side > 0 else -high
         scratch.mass[i] = rows.weight[begin + i] / n
-    if side > 0:
-        unseen = _best_unobserved(rows, radii, p, UPPER, v_upper, order_upper)
-    else:
-        unseen = _best_unobserved(rows, radii, p, LOWER, v_lower, order_lower)
+    v = v_upper if side > 0 else v_lower
+    unseen = _best_unobserved(rows, radii, p, side, v, sorted_states(radii, v))
     moved = _box_maximum(k, unseen, tail_mass(radii, p), scratch)
     return moved + (radii.reward_above[p] if side > 0 else radii.reward_below[p])
 

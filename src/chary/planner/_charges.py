@@ -8,9 +8,9 @@ from chary._compile import folded, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.model.radii import Radii, additive
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation
+from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation, sorted_states
 from chary.planner._differences import row_difference
-from chary.planner._full import COUPLED, DIFFERENCE, PAPER, PlanArrays, sorted_states
+from chary.planner._full import COUPLED, DIFFERENCE, PAPER, PlanArrays
 
 __all__ = ["charge_kernel", "charge_of", "count_charge", "lower_q", "prices_into"]
 
@@ -40,11 +40,10 @@ def charge_of(
     whole = max(plan.v_upper[t, s] - lower_q(rows, radii, plan, t, p, scratch), 0.0)
     if kind == PAPER or rows.total[p] == 0.0 or rows.total[p1] == 0.0:
         return whole
-    order_lower, order_upper = sorted_states(radii, v_lower), sorted_states(radii, v_upper)
     means = rows.reward_total[p1] / rows.total[p1] - rows.reward_total[p] / rows.total[p]
     gap = means + radii.discount * _shared_mass_gap(rows, p1, p, lower, 0, upper, 0)
-    above = deviation(rows, radii, p1, UPPER, v_lower, v_upper, order_lower, order_upper, scratch)
-    below = deviation(rows, radii, p, LOWER, v_lower, v_upper, order_lower, order_upper, scratch)
+    above = deviation(rows, radii, p1, UPPER, v_lower, v_upper, scratch)
+    below = deviation(rows, radii, p, LOWER, v_lower, v_upper, scratch)
     coupled = max(0.0, min(whole, gap + above + below))
     if kind == COUPLED:
         return coupled

@@ -137,8 +137,7 @@ def _priced_error(
     if radii.family == L1 or radii.family == KL:
         radius = radii.reward_above[p] if side > 0 else radii.reward_below[p]
         return _priced_deviation(rows, radii, p, side, price, scratch) + radius
-    nobody = np.zeros(0, dtype=np.int64)
-    return deviation(rows, radii, p, side, v_lower, v_upper, nobody, nobody, scratch)
+    return deviation(rows, radii, p, side, v_lower, v_upper, scratch)
 
 
 @inner

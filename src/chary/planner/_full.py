@@ -8,9 +8,9 @@ import numpy as np
 
 from chary._compile import bare, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
-from chary.model.radii import EXACT, KL, L1, Radii, additive
+from chary.model.radii import EXACT, Radii, additive
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch, backup, expected_backup
+from chary.planner._backup import LOWER, UPPER, Scratch, backup, expected_backup, sorted_states
 from chary.planner._differences import differences_into
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "plan_differences_kernel",
     "plan_into",
     "policy_value_into",
-    "sorted_states",
 ]
 
 
@@ -90,14 +89,6 @@ def new_explorer(n_states: int, n_pairs: int, horizon: int, *, falling: bool) ->
         np.zeros((horizon, n_states), dtype=np.int64),
         np.full((horizon, n_pairs), np.inf) if falling else np.zeros((0, 0)),
     )
-
-
-@inner
-def sorted_states(radii: Radii, v: Floats) -> Ints:
-    """Return the states by value, ascending, where the family needs it."""
-    if radii.family == L1 or radii.family == KL:
-        return np.argsort(v)
-    return np.zeros(0, dtype=np.int64)
 
 
 @jit

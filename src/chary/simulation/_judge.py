@@ -23,7 +23,6 @@ from chary.planner._full import (
     START,
     PlanArrays,
     backward_into,
-    sorted_states,
 )
 from chary.planner._vectors import HALF, LANES, half_row_into, two_half_rows_into
 from chary.simulation._episode import Playing
@@ -288,9 +287,7 @@ def _bonus_fails(
     for i in range(judge.rows.begin[p], judge.rows.begin[p] + judge.rows.length[p]):
         truth += radii.discount * judge.rows.weight[i] * v[t + 1, judge.rows.successor[i]]
     side = UPPER if truth > estimate else LOWER
-    lower, upper = plan.v_lower[t + 1], plan.v_upper[t + 1]
-    orders = sorted_states(radii, lower), sorted_states(radii, upper)
-    b = deviation(rows, radii, p, side, lower, upper, orders[0], orders[1], scratch)
+    b = deviation(rows, radii, p, side, plan.v_lower[t + 1], plan.v_upper[t + 1], scratch)
     return abs(truth - estimate) > b + COVERAGE_TOLERANCE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chary._compile import bare, jit
+from chary._compile import bare, jit, jit_bare
 from chary.agents._mixtures import (
     FROZEN,
     candidates_lanes_into,
@@ -52,7 +52,7 @@ __all__ = ["has_room", "most_chain_steps", "play_block", "warm_block"]
 NO: bool = np.bool_(False)  # type: ignore[assignment]
 
 
-@jit
+@jit_bare
 def play_block(
     block: Block,
     world: World,
@@ -69,22 +69,6 @@ def play_block(
     Stops early, before an episode, where counting it might run out of room: the caller repacks the rows and
     calls again. Stops for good where `check` has found a difference.
     """
-    return _play_bare(block, world, player, chains, judge, ahead, playing, record, check)
-
-
-@bare
-def _play_bare(
-    block: Block,
-    world: World,
-    player: Player,
-    chains: Chains,
-    judge: Judge,
-    ahead: Ahead,
-    playing: Playing,
-    record: Record,
-    check: Check | None,
-) -> int:
-    """Do what `play_block` does without counting references at every use of a tuple's field."""
     rows, radii, meta_rows, plan = player.rows, player.radii, player.meta_rows, player.plan
     batch, prior, scratch, charge = player.batch, player.prior, player.scratch, player.charge
     horizon, shielded, columns = radii.horizon, player.agent == SHIELD, record.episodes
