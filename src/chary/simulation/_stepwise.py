@@ -20,7 +20,7 @@ from chary.rollouts import Episode, rollout
 from chary.simulation._episode import new_playing
 from chary.simulation._judge import EVERYWHERE, Judge, evaluate_truly_into
 from chary.simulation._record import Record, first_deviation_into, judge_into, keep_steps_into
-from chary.simulation.run import ChainLog
+from chary.simulation.run import CHAIN_COLUMNS, ChainLog
 
 __all__ = ["play_steps"]
 
@@ -69,25 +69,12 @@ def play_steps(
         everywhere = judge.coverage == EVERYWHERE
         if first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere) < mdp.horizon:
             evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
-        judge_into(
-            columns,
-            judge,
-            k,
-            kind,
-            knowledge.rows,
-            knowledge.radii,
-            arrays,
-            frozen,
-            playing,
-            steps,
-            spec.shielded,
-            scratch,
-        )
+        rows, radii = knowledge.rows, knowledge.radii
+        priced = spec.shielded
+        judge_into(columns, judge, k, kind, rows, radii, arrays, frozen, playing, steps, priced, scratch)
         keep_steps_into(record.steps, k, playing, steps)
 
-    chains = {
-        name: np.zeros(episodes, dtype=np.int64) for name in ("born", "episodes", "fed", "exhausted", "long")
-    }
+    chains = {name: np.zeros(episodes, dtype) for name, dtype in CHAIN_COLUMNS.items()}
     started = 0
     world_seed = seed_for(seed, "world")
     for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
