@@ -90,11 +90,11 @@ def load_tables(where: str | Path) -> Tables:
                 _values(schema.runs, run) | _values(_PROVENANCE, stored),
                 _values(schema.curves, run),
             )
-    rows = [place.keys() | found[place.judged][0] for place in places]
-    curves = [place.keys() | found[place.judged][1] for place in places]
+    rows = [_values(_KEYS, place) | found[place.judged][0] for place in places]
+    curves = [_values(_KEYS, place) | found[place.judged][1] for place in places]
     return Tables(
-        pl.DataFrame(rows, schema=_types(_KEYS | _kinds(schema.runs) | _kinds(_PROVENANCE))),
-        pl.DataFrame(_joined(curves, schema.curves), schema=_types(_KEYS | _kinds(schema.curves))),
+        pl.DataFrame(rows, schema=_schema(_KEYS, schema.runs, _PROVENANCE)),
+        pl.DataFrame(_joined(curves, schema.curves), schema=_schema(_KEYS, schema.curves)),
     )
 
 
@@ -143,20 +143,6 @@ class _Place(NamedTuple):
         """The run and the budget: places with equal ones share their numbers."""
         return (self.planned.spec.id, self.budget)
 
-    def keys(self) -> dict[str, Any]:
-        each = self.planned
-        return {
-            "study": each.study,
-            "variant": each.variant,
-            "algorithm": each.algorithm,
-            "role": self.algorithm.role,
-            "agent": self.algorithm.agent,
-            "eta": each.eta,
-            "budget": self.budget,
-            "seed": each.seed,
-            "run": each.spec.id,
-        }
-
 
 def _places(experiment: Experiment) -> Iterator[_Place]:
     conditions = {(MAIN, ""): experiment.conditions}
@@ -191,16 +177,16 @@ def _joined(curves: list[dict[str, Any]], columns: Columns[Any]) -> dict[str, An
     return joined
 
 
-_KEYS = {
-    "study": "String",
-    "variant": "String",
-    "algorithm": "String",
-    "role": "String",
-    "agent": "String",
-    "eta": "Float64",
-    "budget": "Float64",
-    "seed": "Int64",
-    "run": "String",
+_KEYS: Mapping[str, tuple[str, Callable[[_Place], Any]]] = {
+    "study": ("String", lambda place: place.planned.study),
+    "variant": ("String", lambda place: place.planned.variant),
+    "algorithm": ("String", lambda place: place.planned.algorithm),
+    "role": ("String", lambda place: place.algorithm.role),
+    "agent": ("String", lambda place: place.algorithm.agent),
+    "eta": ("Float64", lambda place: place.planned.eta),
+    "budget": ("Float64", lambda place: place.budget),
+    "seed": ("Int64", lambda place: place.planned.seed),
+    "run": ("String", lambda place: place.planned.spec.id),
 }
 
 
@@ -228,9 +214,7 @@ _PROVENANCE: Mapping[str, tuple[str, Callable[[StoredRun], Any]]] = {
     "seconds": ("Float64", _made("wall_seconds")),
     "cpu_seconds": ("Float64", _made("cpu_seconds")),
     "episode_seconds": ("Float64", _made("episode_seconds")),
-    "version": ("String", _text("version")),
-    "commit": ("String", _text("commit")),
-    "python": ("String", _text("python")),
+    **{name: ("String", _text(name)) for name in ("version", "commit", "python")},
     "machine": ("String", _machine),
     "finished": ("String", _text("finished")),
     "packages": ("String", _packages),
@@ -239,11 +223,7 @@ _PROVENANCE: Mapping[str, tuple[str, Callable[[StoredRun], Any]]] = {
 }
 
 
-def _kinds(columns: Mapping[str, tuple[str, object]]) -> dict[str, str]:
-    return {name: kind for name, (kind, _) in columns.items()}
-
-
-def _types(kinds: dict[str, str]) -> dict[str, Any]:
+def _schema(*columns: Mapping[str, tuple[str, object]]) -> dict[str, Any]:
     import polars as pl
 
-    return {name: getattr(pl, kind) for name, kind in kinds.items()}
+    return {name: getattr(pl, kind) for each in columns for name, (kind, _) in each.items()}

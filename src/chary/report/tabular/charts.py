@@ -280,7 +280,7 @@ class _Maker:
         if len(scales) == len(variants) > 1:
             return [self._by_scale(name, question, variants)]
         if name == "prior":
-            return [self._beside_main(name, question, variants)]
+            return [self._next_to_main(name, question, variants)]
         return self._study_over_time(name, question, variants)
 
     def _scale(self, study: str, variant: str) -> float:
@@ -305,7 +305,7 @@ class _Maker:
         fixed = "The calibrated scale was fixed before regret was looked at."
         return self._measures(name, question, budgets, panel, order + fixed)
 
-    def _beside_main(self, name: str, question: str, variants: Sequence[str]) -> Chart | None:
+    def _next_to_main(self, name: str, question: str, variants: Sequence[str]) -> Chart | None:
         main = self.measured.budgets()
         budgets = [budget for budget in self.measured.budgets(name, variants[0]) if budget in main]
         if not budgets:

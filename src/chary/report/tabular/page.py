@@ -10,7 +10,7 @@ from typing import Any
 from chary.assumptions import AssumptionReport, check_assumptions
 from chary.mdp import FiniteMDP
 from chary.pages import Table
-from chary.report.claims import Claim, say
+from chary.report.claims import say
 from chary.report.measured import Measured, Place
 from chary.report.page import Parts
 from chary.report.tables import key_table
@@ -59,7 +59,7 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
         compared=DIFFERENCES,
         values={
             "smallest": _smallest_budget(measured),
-            "target": _target(claims),
+            "target": next((claim for claim in claims if claim.key == "g1" and claim.findings), None),
             "same": [line for label in measured.algorithms() if (line := same_results(measured, label))],
             "key_numbers": key_table(measured, key_cells(measured)),
             "equal_seeds_share": "the warm-up and the world's randomness",
@@ -79,10 +79,6 @@ def _assumptions(mdp: FiniteMDP, etas: Sequence[float]) -> list[AssumptionReport
         if time.perf_counter() - began > ASSUMPTION_SECONDS:
             break
     return reports[::-1]
-
-
-def _target(claims: Sequence[Claim]) -> Claim | None:
-    return next((claim for claim in claims if claim.key == "g1" and claim.findings), None)
 
 
 def _smallest_budget(measured: Measured) -> dict[str, str] | None:
