@@ -11,7 +11,7 @@ import typer
 from chary.cli.data import LogFile, ReadOptions
 from chary.cli.options import Given, Json, Options, Overwrite, command
 from chary.cli.terminal import progress, show
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, check_installed
 from chary.storage.files import as_json as json_line
 from chary.storage.result_folder import ResultFolder
 
@@ -52,9 +52,8 @@ def _plan(
     if "etas" not in options:
         raise InvalidSetting("'eta' must be given. Pass --eta X, several times for several budgets.")
     if out is not None:
-        from chary.charts.palette import require_matplotlib
-
-        require_matplotlib()
+        for package in ("matplotlib", "jinja2"):
+            check_installed(package, "Writing a page", "figures")
     with ResultFolder(out, PLAN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         log = reading.read(file)
         with progress() as report:

@@ -41,7 +41,7 @@ def parquet_frame(path: Path, content: bytes) -> pl.DataFrame:
         InvalidData: if it is not a Parquet file, or a damaged one.
         InvalidSetting: if Polars is not installed.
     """
-    _require_polars()
+    check_installed("polars", "Parquet, unlike CSV,", "report")
     import polars as pl
 
     if not (len(content) > 2 * len(MAGIC) and content.startswith(MAGIC) and content.endswith(MAGIC)):
@@ -86,13 +86,9 @@ def parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
     Raises:
         InvalidSetting: if Polars is not installed.
     """
-    _require_polars()
+    check_installed("polars", "Parquet, unlike CSV,", "report")
     import polars as pl
 
     target = io.BytesIO()
     pl.DataFrame(dict(columns)).write_parquet(target)
     return target.getvalue()
-
-
-def _require_polars() -> None:
-    check_installed("polars", "Parquet, unlike CSV,", "report")
