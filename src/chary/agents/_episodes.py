@@ -103,7 +103,8 @@ class OpenEpisode(Generic[S, P]):
     @property
     def late(self) -> bool:
         """True while the outcome of the last decided step is not known."""
-        return bool(self.steps) and self.steps[-1].outcome is None
+        steps = self.steps
+        return len(steps) > 0 and steps[-1].outcome is None
 
     @property
     def outstanding(self) -> list[int]:

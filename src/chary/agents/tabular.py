@@ -257,8 +257,9 @@ class TabularAgent:
                 _, steps, places = new[number]
                 steps.append(step)
                 places.append(state)
-        ((twice, count),) = Counter(now.name for now, _ in asked).most_common(1) or [(0, 0)]
-        if count > 1:
+        names = [row[0] for row in rows]
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise OutOfOrder(f"'episodes' must name each episode once, got {twice!r} twice.")
         if self.shield is not None:
             for plan, steps, places in new.values():
@@ -266,7 +267,7 @@ class TabularAgent:
         decide = self._decide
         return [
             decide(now, state, proposal) if decided is None else decided
-            for (now, decided), (*_, state, proposal) in zip(asked, rows, strict=True)
+            for (now, decided), (_, _, state, proposal) in zip(asked, rows, strict=True)
         ]
 
     def observe(
@@ -413,13 +414,14 @@ class TabularAgent:
 
     def _decide(self, now: Open, s: int, proposal: int | None) -> Decision:
         """Make the decision of a step that is ready."""
+        t = now.t
         if self.shield is not None:
             if now.late:
                 # Where the last step led is known now, though not its reward: the episode goes on there.
                 self.shield.observe(now.name, s, terminated=False, transition=now.steps[-1])
-            decision = self.shield.decide(now.name, now.t, s, proposal=proposal)
+            decision = self.shield.decide(now.name, t, s, proposal=proposal)
         else:
-            action, explored = self._chooser.choose(now.pinned, now.t, s)
+            action, explored = self._chooser.choose(now.pinned, t, s)
             decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
         self._facts.left[s] = True
         return self._episodes.decide(now, s, decision)
