@@ -117,6 +117,19 @@ def test_every_module_has_a_name_that_says_what_it_holds() -> None:
     assert not parts & {"utils", "helpers", "common", "misc"}
 
 
+def test_no_function_has_more_than_15_parameters() -> None:
+    for module in modules():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                assert len(taken) <= 15, f"chary.{module}.{node.name} has {len(taken)}"
+
+
+def test_no_module_has_more_than_500_lines() -> None:
+    lengths = {module: len(file_of(module).read_text(encoding="utf-8").splitlines()) for module in modules()}
+    assert {module: length for module, length in lengths.items() if length > 500} == {}
+
+
 def loaded_by(code: str, *suspects: str) -> list[str]:
     """Which of `suspects` a fresh interpreter has loaded after running `code`."""
     probe = f"import sys\n{code}\nprint([name for name in {suspects!r} if sys.modules.get(name)])"
