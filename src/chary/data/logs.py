@@ -59,16 +59,20 @@ class Log:
     leading to the state in which the next one starts, and none after one that terminated. `row` is the place
     each came from, for later errors; `unit` is what `row` counts (`row` for files, `entry` for arrays).
 
+    The columns are:
+
+    - `episode`: the number of the episode, whole numbers >= 0 in any order and with any gaps;
+    - `t`: the step within the episode, from 0 without gaps;
+    - `state`: the state acted in, a whole number >= 0;
+    - `action`: the action played, a whole number >= 0;
+    - `reward`: the reward, in the user's units, finite;
+    - `next_state`: the state it led to;
+    - `terminated`: whether the process ended there; false if the episode was cut off.
+
     Args:
-        episode: Which episode, whole numbers >= 0 in any order and with any gaps.
-        t: The step within the episode, from 0 without gaps.
-        state: The state acted in, a whole number >= 0.
-        action: The action played, a whole number >= 0.
-        reward: The reward, in the user's units, finite.
-        next_state: The state it led to.
-        terminated: Whether the episode ended there by itself; false if it was cut off.
         row: The place each transition came from; 0, 1, 2, ... by default.
-        unit: What `row` counts.
+        unit: The unit that `row` counts.
+        **columns: All of the columns above, each of length N.
 
     Raises:
         InvalidData: naming the first invalid row and the number of others.

@@ -52,8 +52,7 @@ def setting_of(
 
     Raises:
         InvalidSetting: if a space is not Discrete from 0, the horizon is unknown, or an argument is given
-        that
-            a TabularEnv declares itself.
+            that a TabularEnv declares itself.
         InvalidMDP: if a range or a mask is invalid.
 
     Example:
