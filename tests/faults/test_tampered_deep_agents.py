@@ -130,7 +130,7 @@ def test_a_file_is_replaced_only_where_that_is_said(tmp_path: Path) -> None:
     assert path.read_bytes() == b"somebody's work"
     agent.save(path, overwrite=True)
     assert deep.DeepAgent.load(path).episodes_begun == 0
-    with pytest.raises(InvalidSetting, match="writable"):
+    with pytest.raises(InvalidSetting, match="can be written"):
         agent.save(tmp_path / "no such folder" / "agent")
 
 
