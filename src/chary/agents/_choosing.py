@@ -22,8 +22,6 @@ from chary.planner._full import new_explorer
 from chary.planner.plan import TabularPlan, optimistic_policy
 from chary.storage.sealed import as_array
 
-__all__ = ["Chooser", "Pinned", "check_policy"]
-
 NEEDS_CHANCE = ("stepmix", "epsmix", "random")
 
 

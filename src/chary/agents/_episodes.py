@@ -43,8 +43,6 @@ import numpy as np
 from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer
 from chary.shield import Decision
 
-__all__ = ["EpisodeId", "Episodes", "OpenEpisode", "Played", "Transition", "batch", "check_episode_id"]
-
 S = TypeVar("S")
 P = TypeVar("P")
 

@@ -11,9 +11,6 @@ from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
-__all__ = ["Columns", "ObservedFacts"]
-
-
 # Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
 Columns = tuple[Ints, Ints, Ints, Floats, Bools]
 

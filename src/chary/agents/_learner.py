@@ -22,9 +22,6 @@ from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, ow
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.storage.sealed import as_array, under
 
-__all__ = ["Learner"]
-
-
 # Counted at a time: room for all of them is made before.
 MOST_STEPS = 1000
 JOURNAL = ("states", "pairs", "nexts", "rewards", "terminated")

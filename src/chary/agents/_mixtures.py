@@ -22,25 +22,6 @@ from chary.planner._batch_versions import vectors
 from chary.planner._full import START, policy_value_into
 from chary.planner._vectors import LANES, copy_into, fill_into, floor_into, one_row_into
 
-__all__ = [
-    "CUCBVI",
-    "EPSMIX",
-    "FROZEN",
-    "STEPMIX",
-    "UCBVI",
-    "Mixture",
-    "candidates_lanes_into",
-    "guess_switch",
-    "may_explore",
-    "new_mixture",
-    "switch_kernel",
-    "switch_lane",
-    "switch_step",
-    "uniform_pair",
-    "worth_lanes_into",
-]
-
-
 UCBVI, CUCBVI, STEPMIX, EPSMIX, FROZEN = range(5)
 
 

@@ -26,8 +26,6 @@ from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
 from chary.storage.sealed import as_array, under
 
-__all__ = ["record", "restored"]
-
 Arrays = dict[str, NDArray[Any]]
 
 

@@ -14,8 +14,6 @@ from chary.errors import InvalidAction, InvalidData, as_float, check_integer, ch
 from chary.shield import Decision
 from chary.storage.sealed import as_array
 
-__all__ = ["as_transition", "decision_rows", "decisions_from", "observed_steps", "steps_from", "wholes"]
-
 Arrays = dict[str, NDArray[Any]]
 
 

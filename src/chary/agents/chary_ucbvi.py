@@ -12,8 +12,6 @@ from chary.model.bounds import weaker
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
 
-__all__ = ["DATA", "MAX_DIFFERENCE_STATES", "CharyUCBVI"]
-
 DATA = ("all", "meta")
 
 # A table of value differences has H * S^2 entries and is computed before every episode.

@@ -12,19 +12,6 @@ from chary.agents import _mixtures
 from chary.agents.protocol import AgentSpec
 from chary.errors import InvalidSetting, check_choice, check_real
 
-__all__ = [
-    "BASELINE_VALUES",
-    "CUCBVI",
-    "MIXTURE_MEMORY",
-    "UCBVI",
-    "Baseline",
-    "EpsMix",
-    "Frozen",
-    "MixtureSpec",
-    "Random",
-    "StepMix",
-]
-
 BASELINE_VALUES = ("estimated", "oracle")
 
 # The fields of a `Mixture` that persist from episode to episode; the others are working memory.

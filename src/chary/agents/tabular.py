@@ -25,9 +25,6 @@ from chary.policies import OwnBaseline
 from chary.shield import Decision, EpisodeEnd, Ledger, Shield
 from chary.storage.sealed import load_sealed, pack, save_sealed
 
-__all__ = ["TabularAgent"]
-
-
 Open = OpenEpisode[int, Pinned]
 
 

@@ -19,8 +19,6 @@ from chary.arrays import Bools, Floats, Ints
 from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite, says, sparse_rows
 from chary.mdp import FiniteMDP
 
-__all__ = ["DiameterReport", "DiameterWitness", "check_diameter"]
-
 # Hitting times come out of linear solves; relative to the time.
 TIME_TOLERANCE = 1e-9
 # Below this many states the diameter is solved exactly, one policy iteration per target (seconds at the

@@ -21,8 +21,6 @@ from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite, says, sp
 from chary.audit import Truth
 from chary.mdp import FiniteMDP, RewardScale
 
-__all__ = ["GapReport", "GapWitness", "check_gaps"]
-
 GAP_TOLERANCE = 1e-12
 # Entries of the difference matrices handled at once, and of the tables of the refined bound.
 CHUNK_ENTRIES = 4_000_000

@@ -8,8 +8,6 @@ from scipy import sparse
 
 from chary.mdp import FiniteMDP
 
-__all__ = ["FAILS", "HOLDS", "UNDECIDED", "finite", "says", "sparse_rows"]
-
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 
 

@@ -10,8 +10,6 @@ from chary.envs import make
 from chary.mdp import FiniteMDP
 from chary.presets import Preset, preset
 
-__all__ = ["Configuration", "configurations"]
-
 # A problem without a calibrated scale gets one at which episodes explore.
 UNCALIBRATED_SCALE = 0.01
 # How much smaller the bonus of "worst" is: nothing is clipped, and most episodes deviate.

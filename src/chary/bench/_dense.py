@@ -16,8 +16,6 @@ from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP
 from chary.randomness import generator_for
 
-__all__ = ["DensePlan", "replan_densely", "single_threaded", "time_dense", "too_large"]
-
 DENSE_BYTES = 4 * 2**30
 # Dense replanning is repeated this often, and then on for the shorter time; never beyond the longer one.
 DENSE_REPETITIONS = 5

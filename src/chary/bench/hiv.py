@@ -35,8 +35,6 @@ from chary.envs.hiv.parameters import EFFICACIES, HORIZON, PATIENTS, START, pati
 from chary.envs.hiv.simulator import step, step_many
 from chary.errors import check_integer, check_seed
 
-__all__ = ["COLUMNS", "HIVBenchmark", "Method", "bench_hiv", "integrate_by_scipy"]
-
 Progress = Callable[[str, int, int], None]
 
 COLUMNS = ("method", "microseconds per step", "slower than chary", "least", "most", "worst relative error")

@@ -6,8 +6,6 @@ import math
 
 from chary.charts.chart import Panel, Series
 
-__all__ = ["any_above_zero", "at", "from_zero", "known_ends", "log_ticks"]
-
 # A logarithmic axis shorter than this has ticks between powers of ten, and a still shorter one even steps.
 FEW_DECADES, ONE_DECADE = 2.0, 0.8
 MOST_TICKS = 5

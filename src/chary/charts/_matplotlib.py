@@ -15,8 +15,6 @@ from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK, require_mat
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_files"]
-
 PATTERNS: dict[str, Any] = {
     "solid": "-",
     "dash": (0, (5, 2)),

@@ -9,8 +9,6 @@ from chary.charts._axes import any_above_zero, at, from_zero, known_ends, log_ti
 from chary.charts.chart import Chart, Panel, Series
 from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK
 
-__all__ = ["plotly_figure"]
-
 # Digits of a number in an interactive figure: more than a screen can show.
 DIGITS = 5
 ROW_PIXELS = 250

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from chary.charts.palette import INK
 from chary.errors import InvalidSetting, check_choice
 
-__all__ = ["DASHES", "KINDS", "Chart", "Panel", "Series", "thinned"]
-
 # `path` is points joined by a line; `bars` stand next to each other at whole x.
 KINDS = ("line", "points", "path", "bars")
 # The names that plotly.js uses.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from chary.errors import check_installed
 
-__all__ = ["BAND_OPACITY", "BAR_GROUP", "GRID", "INK", "PALETTE", "require_matplotlib"]
-
 # Okabe and Ito's colours, distinct for all common kinds of colour vision; three blues form one family.
 PALETTE = {
     "vermillion": "#D55E00",

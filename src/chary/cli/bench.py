@@ -13,8 +13,6 @@ from chary.errors import InvalidSetting, check_integer, check_seed
 from chary.storage.files import as_json as json_line
 from chary.storage.result_folder import ResultFolder
 
-__all__ = ["add_bench_commands"]
-
 
 def add_bench_commands(app: typer.Typer) -> None:
     """Add the commands that time and show to the command line."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from chary.data import Log
     from chary.mdp.setting import Setting
 
-__all__ = ["LogFile", "ReadOptions", "add_data_commands"]
-
 # A table of this many pairs still fits into memory.
 MOST_PAIRS = 10**8
 

@@ -12,19 +12,6 @@ from chary.envs import inventory
 from chary.simulation import simulate
 from chary.simulation.run import Run
 
-__all__ = [
-    "BUDGETS",
-    "COLUMNS",
-    "EPISODES",
-    "JUDGED_AT",
-    "WARMUP",
-    "Contestant",
-    "contestants",
-    "draw",
-    "play",
-    "row",
-]
-
 # Budgets in scaled reward units; a month earns about half a unit. All are judged by the smallest.
 BUDGETS = (0.1, 0.4, 0.8)
 JUDGED_AT = BUDGETS[0]

@@ -19,8 +19,6 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["ALL", "Given", "Json", "Options", "Overwrite", "Problem", "ProblemOptions", "command"]
-
 ALL = ("*",)
 # One entry of a docstring's section `Args:`, and where its first sentence ends.
 ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)

@@ -18,8 +18,6 @@ from chary.storage.result_folder import ResultFolder
 if TYPE_CHECKING:
     from chary.preview import Preview
 
-__all__ = ["add_plan_command"]
-
 PLAN_FILES = ("plan.json", "plan.html")
 
 

@@ -20,8 +20,6 @@ from chary.storage.result_folder import ResultFolder
 if TYPE_CHECKING:
     from chary.simulation.run import Run
 
-__all__ = ["add_run_commands"]
-
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
 
 log = logging.getLogger("chary")

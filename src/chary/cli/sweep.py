@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from chary.sweeps.engines import Engine
     from chary.sweeps.spec import Experiment
 
-__all__ = ["add_sweep_commands"]
-
 FAILED = 1
 # An extra number behind `--etas 0.1` is one more budget.
 MORE_NUMBERS = {"allow_extra_args": True, "ignore_unknown_options": False}

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-__all__ = ["SweepBars", "by_label", "fancy", "progress", "show"]
-
 log = logging.getLogger("chary")
 
 

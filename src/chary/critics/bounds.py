@@ -20,8 +20,6 @@ from chary.critics.protocol import (
 )
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 
-__all__ = ["CRITIC_STANDINGS", "CriticBounds", "CriticValues"]
-
 CRITIC_STANDINGS = ("certified", "calibrated", "uncertified")
 # The largest crossing of certified bounds, relative to their size, that is not a contradiction: networks
 # compute in single precision.

@@ -23,9 +23,6 @@ from chary.errors import (
     check_type,
 )
 
-__all__ = ["CUT_OFF", "Calibration", "HeldOutEpisode", "calibrate_critics", "episodes_needed"]
-
-
 CUT_OFF = ("refuse", "end", "leave out")
 # Ranks are whole numbers: (n + 1)(1 - level) may miss one by rounding.
 SLACK = 1e-9

@@ -10,8 +10,6 @@ from chary.arrays import Floats
 from chary.critics.protocol import Array, installed, refuse_paths
 from chary.errors import InvalidSetting
 
-__all__ = ["D3RLPyCritic"]
-
 # Those of d3rlpy 2 whose `predict_value` is a value of discrete actions.
 MODELS = ("NFQ", "DQN", "DoubleDQN", "DiscreteSAC", "DiscreteBCQ", "DiscreteCQL")
 

@@ -13,8 +13,6 @@ from chary.arrays import Floats
 from chary.critics.protocol import Array, Critic, check_critic_type, checked_q_values
 from chary.errors import InvalidSetting, check_choice, check_real
 
-__all__ = ["HOW", "EnsembleCritics", "EnsembleSide"]
-
 HOW = ("minmax", "mean-sd")
 
 

@@ -13,8 +13,6 @@ from chary.critics.bounds import CriticBounds
 from chary.critics.protocol import FAULTS, Array, as_masks, as_numbers, as_observations
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder, check_integer
 
-__all__ = ["Allowed", "CriticPlan", "Prices"]
-
 Allowed = Callable[[Array], ArrayLike]
 
 

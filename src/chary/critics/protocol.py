@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from chary.arrays import Bools, Floats
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_integer
 
-__all__ = ["Critic", "FunctionCritic", "checked_q_values"]
-
 Array = NDArray[Any]
 
 # Errors that a model raises for input of the wrong kind; any other error is a fault and not caught.

@@ -10,8 +10,6 @@ from chary.arrays import Floats
 from chary.critics.protocol import Array, installed, refuse_paths
 from chary.errors import InvalidData, InvalidSetting
 
-__all__ = ["SB3Critic"]
-
 
 @final
 class SB3Critic:

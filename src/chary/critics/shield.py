@@ -24,8 +24,6 @@ from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
 from chary.storage.sealed import as_array, load_sealed, pack, save_sealed
 
-__all__ = ["CriticShield"]
-
 KIND = "critic shield"
 
 

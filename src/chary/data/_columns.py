@@ -13,24 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidData
 
-__all__ = [
-    "COLUMNS",
-    "LARGEST",
-    "REAL_RULE",
-    "TRUTH_RULE",
-    "WHOLE",
-    "WHOLE_RULE",
-    "Places",
-    "as_column",
-    "as_reals",
-    "as_truths",
-    "as_wholes",
-    "plural",
-    "shown",
-    "sorted_order",
-]
-
-
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 WHOLE = ("episode", "t", "state", "action", "next_state")
 LARGEST = 2**63 - 1

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from chary.data._columns import LARGEST, REAL_RULE, TRUTH_RULE, WHOLE_RULE, shown, where
 from chary.errors import InvalidData
 
-__all__ = ["csv_header", "csv_table"]
-
 # Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
 CHUNK = 1 << 12
 MARK = "\ufeff"

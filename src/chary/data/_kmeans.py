@@ -6,8 +6,6 @@ import numpy as np
 
 from chary.arrays import Floats, Ints
 
-__all__ = ["fitted_centres", "nearest"]
-
 # Distances kept in memory at a time.
 BLOCK = 1 << 20
 

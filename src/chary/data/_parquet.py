@@ -17,8 +17,6 @@ from chary.errors import InvalidData, check_installed
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["parquet_bytes", "parquet_column", "parquet_frame"]
-
 # The bytes at the beginning and the end of a Parquet file.
 MAGIC = b"PAR1"
 # A damaged file can make Polars abort the process, which cannot be caught, so a separate process reads it.

@@ -28,17 +28,6 @@ from chary.errors import (
 from chary.storage.files import as_path, write_new
 from chary.storage.sealed import kind_of, pack, under, unpack
 
-__all__ = [
-    "Bins",
-    "Codebook",
-    "Discretiser",
-    "cells_of",
-    "discretiser_from_arrays",
-    "load_discretiser",
-    "save_discretiser",
-]
-
-
 OUTSIDE = ("clamp", "refuse")
 KIND = "discretiser"
 # A grid of more cells than this is a mistake.

@@ -22,9 +22,6 @@ from chary.storage.files import as_path, read_file, write_new
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["read_log", "read_observations", "write_log"]
-
-
 SUFFIXES = (".csv", ".parquet")
 KINDS = {name: "whole" for name in WHOLE} | {"reward": "real", "terminated": "truth"}
 

@@ -12,9 +12,6 @@ from chary.data._columns import plural
 from chary.data.logs import Log, check_log
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
-__all__ = ["Inspection", "PairCount", "Suspicion", "inspect"]
-
-
 # The largest number of pairs, states and rows in a list.
 NAMED = 5
 # Shorter episodes may be equal by chance.

@@ -27,8 +27,6 @@ from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_sett
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 
-__all__ = ["Known", "Log", "check_log"]
-
 
 class LogColumns(TypedDict):
     """The seven columns of a log, each one value per transition."""

@@ -12,8 +12,6 @@ from chary.data.discretise import Discretiser, cells_of
 from chary.data.logs import Known, Log
 from chary.errors import InvalidData, check_installed
 
-__all__ = ["read_minari"]
-
 
 def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known: Unpack[Known]) -> Log:
     """Read a log from a Minari dataset with discrete actions; needs `pip install 'chary[minari]'`.

@@ -21,19 +21,6 @@ from chary.deep.shielding import ChainState, advance, close, decide
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
-__all__ = [
-    "Choice",
-    "Draws",
-    "Observed",
-    "choose",
-    "closed",
-    "learn_from",
-    "one_of",
-    "opened",
-    "remember",
-    "selected",
-]
-
 
 class Draws(NamedTuple):
     """The uniforms of one step: `agent` (2,), `batch` (B,)."""

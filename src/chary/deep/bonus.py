@@ -14,8 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Features", "bonuses", "featurise", "first_features", "first_inverse", "learn"]
-
 # sin x = x (1 - x^2 / 3! + x^4 / 5! - ...).
 SINE = tuple((-1.0) ** i / factorial(2 * i + 1) for i in range(6))
 

@@ -30,18 +30,6 @@ CHUNK = 512
 OWN_FIELDS = ("fed", "complete", "refused", "explored")
 CHAIN_FIELDS = ("open", "target", "length", "idle")
 
-__all__ = [
-    "Calls",
-    "Own",
-    "Question",
-    "Seen",
-    "compiled_calls",
-    "own_of",
-    "remember_all",
-    "shared",
-    "with_own",
-]
-
 
 class Seen(NamedTuple):
     """A step that was observed and not learnt from yet; with `explored`, the chain moves on with it."""

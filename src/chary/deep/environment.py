@@ -10,8 +10,6 @@ import jax.numpy as jnp
 
 from chary.errors import InvalidSetting, check_integer
 
-__all__ = ["Environment", "check_static", "observation_size"]
-
 
 class Environment(NamedTuple):
     """An environment inside JAX; its states are any pytree of arrays.

@@ -19,8 +19,6 @@ from chary.deep.shielding import ChainState, first_chain
 # The two critics of SAC, behind the three networks that all agents have.
 FIRST, SECOND = 3, 4
 
-__all__ = ["Prices", "State", "first_state", "goals", "looked_up", "loss", "prices", "update"]
-
 
 class State(NamedTuple):
     """A whole training run between two episodes.

@@ -32,8 +32,6 @@ from chary.errors import InvalidAction, InvalidSetting, check_integer
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
-__all__ = ["EpisodeLog", "StepLog", "begin", "blank_log", "proceed", "train"]
-
 
 class EpisodeLog(NamedTuple):
     """The log of every episode, shape (K,).

@@ -9,8 +9,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-__all__ = ["at_actions", "cql_penalty", "double_q_targets", "evaluation_targets", "huber"]
-
 
 def at_actions(values: jax.Array, actions: jax.Array) -> jax.Array:
     """Return values[b, actions[b]], shape (..., B), for values (..., B, A)."""

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["EXPLORER", "LOWER", "UPPER", "Networks", "first_networks", "forward", "one", "with_time"]
-
 EXPLORER, UPPER, LOWER = 0, 1, 2
 NUMBER = 3
 

@@ -14,8 +14,6 @@ from chary.agents.protocol import Transition
 from chary.deep.acting import Observed
 from chary.errors import CharyError, InvalidData
 
-__all__ = ["Floats", "Form", "as_observed"]
-
 Floats = NDArray[np.float32]
 
 

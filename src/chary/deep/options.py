@@ -8,8 +8,6 @@ from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
 
-__all__ = ["AGENTS", "LOWER_BOUNDS", "TARGETS", "DeepOptions"]
-
 AGENTS = ("chary", "dqn", "cql", "sac", "random", "constant")
 LOWER_BOUNDS = ("lcb", "cql")
 TARGETS = ("polyak", "period")

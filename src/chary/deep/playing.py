@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from chary.deep.agent import DeepAgent
 
-__all__ = ["EpisodeSummary", "check_sizes", "horizon_of", "play_on", "spaces_of"]
-
 
 class EpisodeSummary(NamedTuple):
     """The result of one episode on a Gymnasium environment.

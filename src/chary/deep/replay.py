@@ -7,8 +7,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Batch", "Replay", "drawn", "empty_replay", "keep", "renew", "sample"]
-
 # Action, reward, end and bonus, after the two inputs.
 EXTRA = 4
 

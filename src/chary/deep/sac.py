@@ -9,8 +9,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-__all__ = ["actor_loss", "drawn_action", "entropy", "soft_targets", "soft_values"]
-
 
 def soft_values(logits: jax.Array, first: jax.Array, second: jax.Array, temperature: jax.Array) -> jax.Array:
     """Return sum_a pi(a) (min(Q1, Q2)(a) - alpha log pi(a)), shape (B,): what a state is worth."""

@@ -31,8 +31,6 @@ from chary.errors import InvalidData, check_integer, check_truth
 from chary.shield import Decision
 from chary.storage.sealed import as_array
 
-__all__ = ["record", "restored"]
-
 Arrays = dict[str, NDArray[Any]]
 
 

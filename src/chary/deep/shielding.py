@@ -15,19 +15,6 @@ from chary.deep.options import DeepOptions
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.rule import Rule
 
-__all__ = [
-    "ChainState",
-    "Verdict",
-    "advance",
-    "chain_counts",
-    "close",
-    "decide",
-    "first_chain",
-    "first_ledger",
-    "part",
-    "rule_on_arrays",
-]
-
 
 class ChainState(NamedTuple):
     """The one meta-rollout in the making, and counts of earlier ones; slow twin: `chary.shield.chains`.

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from chary.errors import InvalidData
 
-__all__ = ["arrays_of", "tree_like"]
-
 Arrays = dict[str, NDArray[Any]]
 
 

@@ -16,8 +16,6 @@ from chary.deep.observations import Floats
 from chary.deep.options import DeepOptions
 from chary.shield import Ledger, Rule
 
-__all__ = ["Open", "Pinned", "Turns", "Unlearnt"]
-
 
 @dataclass(slots=True, eq=False)
 class Pinned:

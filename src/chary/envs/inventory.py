@@ -9,8 +9,6 @@ from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import FiniteMDP
 from chary.mdp._checks import ROW_SUM_TOLERANCE
 
-__all__ = ["UNITS", "inventory"]
-
 UNITS = ("scaled", "money")
 
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from chary.errors import InvalidSetting, check_integer, check_seed
 from chary.mdp import FiniteMDP
 
-__all__ = ["random"]
-
 DENSE_LIMIT = 20_000_000  # entries of a dense P, 160 MB of float64
 
 

@@ -6,8 +6,6 @@ Gymnasium 1.0 does not discover environments by entry points. Without that impor
 
 from __future__ import annotations
 
-__all__ = ["GYMNASIUM_IDS", "HIV_ID", "register"]
-
 GYMNASIUM_IDS = {
     "inventory": "chary/Inventory-v0",
     "sepsis": "chary/Sepsis-v0",

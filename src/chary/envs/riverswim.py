@@ -7,8 +7,6 @@ import numpy as np
 from chary.errors import InvalidSetting, check_integer, check_real
 from chary.mdp import FiniteMDP
 
-__all__ = ["riverswim"]
-
 LEFT, RIGHT = 0, 1
 
 

@@ -16,8 +16,6 @@ from chary.arrays import Ints
 from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp import FiniteMDP, KnownReward
 
-__all__ = ["ACTIONS", "DATA_SHA256", "DEATH", "SURVIVAL", "clinicians", "sepsis"]
-
 ACTIONS = ("admissible", "all")
 DEATH, SURVIVAL, SINK = 713, 714, 715
 DATA_SHA256 = "512bcce670ce9caa262483611c33d5ab4cde496e57c7eb36afa195bcb3f5ac8d"

@@ -14,8 +14,6 @@ from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import DEATH, SepsisRows, build, load
 from chary.mdp import FiniteMDP
 
-__all__ = ["SIBLINGS"]
-
 Options = Mapping[str, Any]
 
 

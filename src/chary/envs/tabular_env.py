@@ -13,8 +13,6 @@ from chary.envs import make
 from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, check_seed
 from chary.mdp import FiniteMDP
 
-__all__ = ["AllowedActions", "TabularEnv", "make_env"]
-
 
 class AllowedActions(Discrete):
     """The A actions of an MDP; `sample()` draws only those allowed in the present state.

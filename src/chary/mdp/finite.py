@@ -34,9 +34,6 @@ from chary.mdp.setting import (
     check_table,
 )
 
-__all__ = ["REWARD_KNOWLEDGE", "FiniteMDP"]
-
-
 REWARD_KNOWLEDGE = ("estimated", "known")
 
 

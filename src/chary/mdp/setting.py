@@ -31,19 +31,6 @@ from chary.mdp._checks import (
     terminal_mask,
 )
 
-__all__ = [
-    "REWARD_TOLERANCE",
-    "KnownReward",
-    "RewardScale",
-    "Setting",
-    "as_numbers",
-    "as_policy",
-    "as_states",
-    "check_setting",
-    "check_table",
-]
-
-
 # A larger table of floats than 16 GiB is a mistake.
 MOST_ENTRIES = 2**31
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import Setting
 
-__all__ = ["FAMILIES", "STANDINGS", "UCBVI_FAMILIES", "Bounds", "weaker"]
-
 FAMILIES = ("hoeffding", "l1", "kl", "bernstein")
 UCBVI_FAMILIES = ("ch", "bf")
 

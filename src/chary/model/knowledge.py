@@ -16,9 +16,6 @@ from chary.model.bounds import Bounds
 from chary.model.radii import Radii, radii_for, refresh_into
 from chary.model.rows import ENTRIES, TOTALS, Rows, count_kernel, empty_rows, repacked, room_needed
 
-__all__ = ["LEARNT_RADII", "Knowledge", "learn_into", "learn_kernel"]
-
-
 FIRST_ROOM = 1024
 # The radii that change with the counts; the others are fixed by the problem and the family.
 LEARNT_RADII = ("width", "reward_above", "reward_below", "spread")

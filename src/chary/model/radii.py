@@ -15,23 +15,6 @@ from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.rows import Rows
 
-__all__ = [
-    "BERNSTEIN",
-    "BF",
-    "CH",
-    "EXACT",
-    "HOEFFDING",
-    "KL",
-    "L1",
-    "Radii",
-    "additive",
-    "exact_radii",
-    "hoeffding_width",
-    "radii_for",
-    "refresh_into",
-]
-
-
 EXACT, HOEFFDING, L1, KL, BERNSTEIN, CH, BF = range(7)
 CODES = {"hoeffding": HOEFFDING, "l1": L1, "kl": KL, "bernstein": BERNSTEIN, "ch": CH, "bf": BF}
 

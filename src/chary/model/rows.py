@@ -10,21 +10,6 @@ from chary._compile import bare, jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 
-__all__ = [
-    "ENTRIES",
-    "TOTALS",
-    "Rows",
-    "count_into",
-    "count_kernel",
-    "empty_rows",
-    "find_place",
-    "no_rows",
-    "repacked",
-    "room_needed",
-    "true_rows",
-]
-
-
 FIRST_CAPACITY = 4
 # Arrays by entry, and sums by pair or state; the others are places.
 ENTRIES = ("successor", "weight", "reward")

@@ -12,21 +12,6 @@ from chary.arrays import Floats, Ints
 from chary.model.radii import BERNSTEIN, BF, KL, L1, Radii, additive
 from chary.model.rows import Rows, find_place
 
-__all__ = [
-    "LOWER",
-    "UPPER",
-    "Scratch",
-    "backup",
-    "contains",
-    "deviation",
-    "expected_backup",
-    "listed_reward",
-    "new_scratch",
-    "sorted_states",
-    "tail_mass",
-]
-
-
 # The direction of a bound. NumPy scalars, since numba compiles a kernel again for each literal it is called
 # with.
 UPPER: int = np.int64(1)  # type: ignore[assignment]

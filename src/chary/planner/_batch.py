@@ -42,8 +42,6 @@ from chary.planner._vectors import (
     versions_into,
 )
 
-__all__ = ["plan_lanes_into", "policy_row_into"]
-
 # Bounds that skip an action widen by this much at every stage: more than rounding could ever make of them.
 ROUNDING = 1e-9
 # Rows of `Batch.room`: the best so far, the one under evaluation, the upper value, and by how much the values

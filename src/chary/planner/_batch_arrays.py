@@ -16,8 +16,6 @@ from chary.model.rows import Rows
 from chary.planner._batch_versions import Versions, new_versions, vectors
 from chary.planner._vectors import LANES
 
-__all__ = ["Actions", "Batch", "Now", "Packed", "Side", "new_batch", "pack_into", "with_room"]
-
 # Policies of lanes and of chains take 16 bits per action.
 Actions = NDArray[np.int16]
 

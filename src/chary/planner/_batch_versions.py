@@ -14,9 +14,6 @@ from chary.model.radii import Radii, hoeffding_width
 from chary.model.rows import Rows, find_place
 from chary.planner._vectors import LANES
 
-__all__ = ["Versions", "forget_versions", "new_versions", "vectors", "version_into"]
-
-
 # Entries of rows with versions, for all lanes of one batch: 16 MiB.
 VERSION_ENTRIES = 131_072
 

@@ -12,8 +12,6 @@ from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation, sort
 from chary.planner._differences import row_difference
 from chary.planner._full import COUPLED, DIFFERENCE, PAPER, PlanArrays
 
-__all__ = ["charge_kernel", "charge_of", "count_charge", "lower_q", "prices_into"]
-
 
 @inner
 def lower_q(rows: Rows, radii: Radii, plan: PlanArrays, t: int, p: int, scratch: Scratch) -> float:

@@ -11,18 +11,6 @@ from chary.planner._backup import UPPER, Scratch
 from chary.planner._batch_arrays import Actions, Batch, Now, Side
 from chary.planner._full import DIFFERENCE, START, PlanArrays, plan_differences_kernel, policy_value_into
 
-__all__ = [
-    "all_values_into",
-    "baseline_from_into",
-    "explorer_into",
-    "guess_action",
-    "lane_action",
-    "open_lane",
-    "open_whole",
-    "upper_from_into",
-    "values_behind_into",
-]
-
 
 @folded
 def open_lane(batch: Batch, lane: int, guessing: bool, upper: bool) -> None:

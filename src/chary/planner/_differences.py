@@ -10,8 +10,6 @@ from chary.model.radii import KL, L1, Radii
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, contains, deviation, listed_reward, tail_mass
 
-__all__ = ["differences_into", "row_difference"]
-
 
 @inner
 def differences_into(

@@ -13,31 +13,6 @@ from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup, expected_backup, sorted_states
 from chary.planner._differences import differences_into
 
-__all__ = [
-    "CHARGES",
-    "COUPLED",
-    "DIFFERENCE",
-    "EVALUATE",
-    "EVALUATE_ALL",
-    "OPTIMISE",
-    "PAPER",
-    "START",
-    "Explorer",
-    "PlanArrays",
-    "additive_value_into",
-    "backward_into",
-    "explore_into",
-    "explore_kernel",
-    "lower_optimum_into",
-    "new_explorer",
-    "new_plan_arrays",
-    "plan_differences_into",
-    "plan_differences_kernel",
-    "plan_into",
-    "policy_value_into",
-]
-
-
 CHARGES = ("paper", "coupled", "difference")
 PAPER, COUPLED, DIFFERENCE = range(3)
 

@@ -20,23 +20,6 @@ from numpy.typing import NDArray
 
 from chary.arrays import Floats
 
-__all__ = [
-    "HALF",
-    "LANES",
-    "both_sides_into",
-    "copy_into",
-    "exceeds",
-    "fill_into",
-    "floor_into",
-    "gains_into",
-    "half_row_into",
-    "largest",
-    "one_row_into",
-    "reaches",
-    "two_half_rows_into",
-    "versions_into",
-]
-
 # Successors, 32 bits wide where they are read so often that it matters.
 Places = NDArray[np.int64] | NDArray[np.int32]
 

@@ -31,17 +31,6 @@ from chary.planner._full import (
 )
 from chary.policies import OwnBaseline, as_policy_table
 
-__all__ = [
-    "PlanOptions",
-    "Shorts",
-    "TabularPlan",
-    "explorer_of",
-    "floor_plan",
-    "optimistic_policy",
-    "own_plan",
-    "policy_values",
-]
-
 # Explorers of open chains are kept in 16 bits per action.
 Shorts = NDArray[np.int16]
 

@@ -13,9 +13,6 @@ from chary.planner.plan import TabularPlan
 from chary.preview.measure import Cells, price
 from chary.preview.result import HelpfulPair, percent
 
-__all__ = ["rank_pairs"]
-
-
 # The largest number of pairs that are tried, each with a new plan, and of numbers read to price proposals:
 # about as many per proposal as there are states.
 MOST_PAIRS = 12

@@ -17,22 +17,6 @@ from chary.planner.plan import TabularPlan, optimistic_policy
 from chary.preview.result import BaselineKnowledge, Charges, StageKnowledge
 from chary.shield import Ledger, Rule, authorise
 
-__all__ = [
-    "Allowed",
-    "Cells",
-    "LoggedSteps",
-    "ReplayedCharges",
-    "charges_by_step",
-    "charges_of",
-    "classify",
-    "grid_of",
-    "know_baseline",
-    "play",
-    "price",
-    "smallest_eta",
-]
-
-
 KINDS = ("only", "tied", "chosen", "best")
 ONLY, TIED, CHOSEN, BEST = range(4)
 # The levels of quantiles.

@@ -15,8 +15,6 @@ from chary.model.bounds import FAMILIES
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, RULES
 
-__all__ = ["ALLOWED", "PREVIEW_RULES", "PreviewOptions"]
-
 # The rules with a budget, from the one that assumes least.
 PREVIEW_RULES = ("strict", "capped", "paper")
 ALLOWED = ("all", "seen")

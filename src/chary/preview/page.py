@@ -12,8 +12,6 @@ from chary.errors import InvalidSetting
 from chary.pages import Table, render, require_jinja
 from chary.preview.result import BudgetOutcome, HelpfulPair, Preview, percent
 
-__all__ = ["PAGE_LIMIT", "charts_of", "page_bytes"]
-
 # Bytes of the whole page.
 PAGE_LIMIT = 2_000_000
 COLOURS = {

@@ -33,8 +33,6 @@ from chary.preview.options import PreviewOptions
 from chary.preview.problem import Problem, learn_log, make_prior, make_problem
 from chary.preview.result import Basis, BudgetOutcome, Curve, Preview, RuleBasis, Threshold
 
-__all__ = ["preview"]
-
 P = ParamSpec("P")
 
 

@@ -15,9 +15,6 @@ from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge, learn_into
 from chary.preview.options import ALLOWED, PreviewOptions
 
-__all__ = ["Problem", "learn_log", "make_prior", "make_problem"]
-
-
 # Entries of a table over steps and pairs that still fit into memory, several times over.
 MOST_ENTRIES = 10**8
 # Room that counting takes for each different successor: rows move to twice the place when they are full.

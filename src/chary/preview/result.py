@@ -5,20 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = [
-    "BaselineKnowledge",
-    "Basis",
-    "BudgetOutcome",
-    "Charges",
-    "Curve",
-    "HelpfulPair",
-    "Preview",
-    "RuleBasis",
-    "StageKnowledge",
-    "Threshold",
-    "percent",
-]
-
 # A share below this is not shown as a number.
 NEXT_TO_NOTHING = 5e-4
 # The largest number of sentences about budgets.

@@ -34,17 +34,6 @@ from chary.reference.planner import (
     visits,
 )
 
-__all__ = [
-    "Side",
-    "charge_coupled",
-    "charge_difference",
-    "charge_paper",
-    "deviation_bound",
-    "differences",
-    "row_uncertainty",
-    "transport_cost",
-]
-
 Side = Literal["above", "below"]
 
 

@@ -17,36 +17,6 @@ from chary.arrays import Bools, Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 from chary.model.bounds import Bounds
 
-__all__ = [
-    "Confidence",
-    "Solution",
-    "Tally",
-    "backup",
-    "backward",
-    "bernstein_bonus",
-    "bf_bonus",
-    "ch_bonus",
-    "declared_reward",
-    "exact",
-    "frequencies",
-    "hoeffding_bonus",
-    "kl_budget",
-    "kl_maximum",
-    "kl_reward_interval",
-    "l1_maximum",
-    "l1_radius",
-    "l1_reward_radius",
-    "mixture_regret",
-    "reachable",
-    "reward_mean",
-    "shift_reward",
-    "step_variance",
-    "total",
-    "value_deviation",
-    "visits",
-]
-
-
 # exp(700) is about the largest power of e in float64; beyond it the dual optimum is an end point.
 LOG_RANGE = 700.0
 

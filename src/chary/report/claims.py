@@ -12,39 +12,6 @@ from typing import Any, NamedTuple
 from chary.report.measured import Measured, Place
 from chary.statistics import Estimate, ViolationRate
 
-__all__ = [
-    "ALMOST_NEVER",
-    "CHOSEN",
-    "CUCBVI",
-    "FEWEST_SEEDS",
-    "NAIVE",
-    "NOBODY",
-    "NOTHING",
-    "NOT_COMPARABLE",
-    "NOT_MEASURED",
-    "NOT_REPRODUCED",
-    "OURS",
-    "PAPER",
-    "REPRODUCED",
-    "UCBVI",
-    "VERDICTS",
-    "Answer",
-    "Claim",
-    "Finding",
-    "all_of",
-    "at",
-    "contains",
-    "count_verdicts",
-    "kept",
-    "listed",
-    "say",
-    "say_number",
-    "say_percent",
-    "say_rate",
-    "say_value",
-    "texts_of",
-]
-
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 NOT_COMPARABLE = "not comparable"

@@ -25,8 +25,6 @@ from chary.sweeps.spec import MAIN
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["UNKNOWN", "Curves", "Measured", "Place"]
-
 T = TypeVar("T")
 
 # Columns that may be negative; intervals of all others are cut at 0.

@@ -18,8 +18,6 @@ from chary.report.tables import Cells, difference_table
 from chary.sweeps.folder import RunState
 from chary.sweeps.spec import MAIN, Experiment
 
-__all__ = ["PAGE_LIMIT", "SECTIONS", "Page", "Parts", "page_bytes", "plotly_script"]
-
 # Bytes of the whole page; curves are thinned until it fits.
 PAGE_LIMIT = 6_000_000
 THINNER = (100, 50, 25, 12)

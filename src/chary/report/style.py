@@ -16,8 +16,6 @@ from chary.report.claims import say, say_rate
 from chary.report.measured import Measured, Place
 from chary.sweeps.spec import MAIN, Experiment
 
-__all__ = ["Lines", "Look", "finished", "kind_of", "looks_of", "none_of", "panel_of", "plain", "slug"]
-
 # Colours and dashes of algorithms in all charts; the second algorithm with a role takes the second look.
 # Algorithms with similar results differ in their dashes, so that the lower line shows through.
 LOOKS: dict[str, tuple[tuple[str, str], ...]] = {

@@ -13,19 +13,6 @@ from chary.report.claims import Claim, say, say_rate
 from chary.report.measured import Measured, Place
 from chary.statistics import Estimate
 
-__all__ = [
-    "Cells",
-    "claim_rows",
-    "csv_bytes",
-    "difference_table",
-    "ends",
-    "key_table",
-    "paired_rows",
-    "place_row",
-    "violation_cells",
-    "violation_row",
-]
-
 # The columns of a table on the page: headings, each with the text for a place.
 Cells: TypeAlias = Sequence[tuple[str, Callable[[Place], str]]]
 

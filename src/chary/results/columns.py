@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike
 from chary.arrays import Floats, Ints
 from chary.sweeps.folder import StoredRun
 
-__all__ = ["POINTS", "Columns", "Judged", "Schema", "points_of"]
-
 # Points of a learning curve; the last is the last episode.
 POINTS = 100
 

@@ -17,8 +17,6 @@ from chary.arrays import Floats, Ints
 from chary.audit import violates
 from chary.results.columns import POINTS, Columns, Judged, Schema, points_of
 
-__all__ = ["ACTIONS", "SCHEMA"]
-
 # Treatments that a patient can be given.
 ACTIONS = 4
 # The agent that has a shield.

@@ -12,8 +12,6 @@ from chary.arrays import Floats, Ints
 from chary.audit import violates
 from chary.results.columns import Columns, Judged, Schema, points_of
 
-__all__ = ["SCHEMA"]
-
 # The slopes early and late in a run are those of its first and its last tenth.
 TENTH = 10
 

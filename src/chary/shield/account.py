@@ -11,8 +11,6 @@ from chary.shield.decision import Decision, Plan, room
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
-__all__ = ["Account", "EpisodeEnd"]
-
 S = TypeVar("S")
 
 

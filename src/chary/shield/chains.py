@@ -11,8 +11,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from chary.errors import InvalidData
 from chary.shield.match import Matcher, same
 
-__all__ = ["Chain", "MetaRollout", "Pool", "Step"]
-
 S = TypeVar("S")
 
 

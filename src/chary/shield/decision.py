@@ -10,8 +10,6 @@ from chary.errors import InvalidAction, InvalidBudget, as_float, check_integer
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.rule import Rule
 
-__all__ = ["Decision", "Plan", "afford", "as_action", "price", "room"]
-
 S_contra = TypeVar("S_contra", contravariant=True)
 
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from chary.shield.rule import Rule
 
-__all__ = ["Ledger", "authorise", "refuse"]
-
 
 class Ledger(NamedTuple):
     """The deficit booked in an episode, the paper's zeta of eq. (4), and whether exploring is closed."""

@@ -9,8 +9,6 @@ from typing import TypeAlias, TypeVar
 
 from chary.errors import InvalidData, as_float, check_real
 
-__all__ = ["Matcher", "same", "within"]
-
 S = TypeVar("S")
 
 Matcher: TypeAlias = Callable[[S, S], bool]

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_real
 
-__all__ = ["AFTER_REFUSAL", "RULES", "Rule"]
-
 RULES = ("strict", "capped", "paper", "unlimited", "closed")
 AFTER_REFUSAL = ("pause", "close")
 

@@ -13,8 +13,6 @@ from chary.shield.ledger import Ledger
 from chary.shield.match import Matcher, same
 from chary.shield.rule import Rule
 
-__all__ = ["CLOCKS", "Shield"]
-
 S = TypeVar("S")
 
 CLOCKS = ("episode", "meta")

@@ -22,21 +22,6 @@ from chary.planner._vectors import LANES
 from chary.shield.ledger import Ledger, authorise
 from chary.simulation._player import Player
 
-__all__ = [
-    "FREE",
-    "Chains",
-    "Counter",
-    "Live",
-    "Proposal",
-    "begin_episode",
-    "end_episode",
-    "guess_from_into",
-    "new_chains",
-    "shield_observe",
-    "shield_step",
-]
-
-
 authorise_kernel = bare(authorise)
 
 FREE, PENDING, FED = range(3)

@@ -36,8 +36,6 @@ from chary.simulation._player import BASELINE, FULL, MIXTURE, PLANNERS, RANDOM, 
 from chary.simulation._record import Record
 from chary.simulation.run import ChainLog
 
-__all__ = ["CompiledRun"]
-
 Arrays = dict[str, NDArray[Any]]
 
 # A block of episodes is one call of compiled code, which Ctrl-C cannot interrupt: keep it this short.

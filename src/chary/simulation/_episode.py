@@ -19,17 +19,6 @@ from chary.shield.ledger import Ledger
 from chary.simulation._chains import Chains, Proposal, end_episode, shield_observe, shield_step
 from chary.simulation._player import MIXTURE, RANDOM, SHIELD, Player
 
-__all__ = [
-    "Block",
-    "Playing",
-    "World",
-    "first_state",
-    "new_playing",
-    "new_world",
-    "play_episode",
-    "play_randomly",
-]
-
 
 class World(NamedTuple):
     """The simulated environment; only its states and rewards reach an agent."""

@@ -18,8 +18,6 @@ from chary.simulation._chains import Chains, begin_episode, guess_from_into
 from chary.simulation._episode import Block, Playing, World, first_state, play_episode
 from chary.simulation._player import MIXTURE, SHIELD, Player
 
-__all__ = ["Ahead", "as_guessed", "deviations_into", "guess_into", "new_ahead"]
-
 
 class Ahead(NamedTuple):
     """Episodes guessed ahead, one per lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).

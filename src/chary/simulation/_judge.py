@@ -27,21 +27,6 @@ from chary.planner._full import (
 from chary.planner._vectors import HALF, LANES, half_row_into, two_half_rows_into
 from chary.simulation._episode import Playing
 
-__all__ = [
-    "COVERAGES",
-    "EVERYWHERE",
-    "PLAYED",
-    "Judge",
-    "evaluate_truly_into",
-    "judge_coverage",
-    "judge_deficit",
-    "judge_regret",
-    "new_judge",
-    "true_values_into",
-    "value_lanes_truly_into",
-]
-
-
 COVERAGES = ("played", "everywhere")
 PLAYED, EVERYWHERE = range(2)
 

@@ -45,9 +45,6 @@ from chary.simulation._plan_check import Check, check_plan_into, check_truth_int
 from chary.simulation._player import FULL, MIXTURE, SHIELD, Player
 from chary.simulation._record import Record, first_deviation_kernel, judge_kernel, keep_steps_kernel
 
-__all__ = ["has_room", "most_chain_steps", "play_block", "warm_block"]
-
-
 # A NumPy scalar, since numba compiles a kernel again for each literal.
 NO: bool = np.bool_(False)  # type: ignore[assignment]
 

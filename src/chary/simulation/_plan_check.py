@@ -23,9 +23,6 @@ from chary.planner._full import (
 from chary.simulation._judge import Judge, evaluate_truly_into
 from chary.simulation._player import Player
 
-__all__ = ["QUANTITIES", "Check", "check_plan_into", "check_truth_into", "new_check"]
-
-
 QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "explorer", "true value")
 
 

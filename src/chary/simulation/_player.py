@@ -13,9 +13,6 @@ from chary.planner._batch_arrays import Batch
 from chary.planner._full import Explorer, PlanArrays
 from chary.shield.rule import Rule
 
-__all__ = ["BASELINE", "FULL", "INCREMENTAL", "MIXTURE", "PLANNERS", "RANDOM", "SHIELD", "Player"]
-
-
 # The kinds of agent.
 SHIELD, MIXTURE, BASELINE, RANDOM = range(4)
 

@@ -18,20 +18,6 @@ from chary.simulation._episode import Playing
 from chary.simulation._judge import EVERYWHERE, Judge, judge_coverage, judge_deficit, judge_regret
 from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, EpisodeArrays, Steps
 
-__all__ = [
-    "EpisodeColumns",
-    "Record",
-    "StepColumns",
-    "first_deviation_into",
-    "first_deviation_kernel",
-    "judge_into",
-    "judge_kernel",
-    "keep_steps_into",
-    "keep_steps_kernel",
-    "new_record",
-]
-
-
 if TYPE_CHECKING:
     EpisodeColumns = EpisodeArrays
     StepColumns = Steps

@@ -22,8 +22,6 @@ from chary.simulation._judge import EVERYWHERE, Judge, evaluate_truly_into
 from chary.simulation._record import Record, first_deviation_into, judge_into, keep_steps_into
 from chary.simulation.run import CHAIN_COLUMNS, ChainLog
 
-__all__ = ["play_steps"]
-
 
 def play_steps(
     record: Record,

@@ -19,20 +19,6 @@ from chary.errors import InvalidSetting, check_real
 from chary.mdp import RewardScale
 from chary.storage.files import as_json, npz_bytes
 
-__all__ = [
-    "CHAIN_COLUMNS",
-    "EPISODE_COLUMNS",
-    "RUN_FILES",
-    "STEP_COLUMNS",
-    "ChainLog",
-    "EpisodeArrays",
-    "Run",
-    "Steps",
-    "run_arrays",
-    "run_files",
-]
-
-
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
 
 # The kinds of columns, by their annotation.

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from chary.arrays import Floats
 from chary.errors import InvalidData
 
-__all__ = ["matrix_of", "vector_of"]
-
 
 def matrix_of(name: str, values: ArrayLike) -> Floats:
     """Return numbers as an array of shape (seeds, points); the error names the argument."""

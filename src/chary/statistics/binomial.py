@@ -10,15 +10,6 @@ from numpy.typing import ArrayLike
 from chary.errors import InvalidData, InvalidSetting, check_integer, check_real
 from chary.statistics._arrays import vector_of
 
-__all__ = [
-    "BinomialReport",
-    "Interval",
-    "ViolationRate",
-    "binomial_report",
-    "clopper_pearson",
-    "violation_rate",
-]
-
 
 class Interval(NamedTuple):
     """A closed interval of probabilities."""

@@ -14,20 +14,6 @@ from chary.errors import InvalidData, check_integer, check_real
 from chary.randomness import generator_for
 from chary.statistics._arrays import matrix_of, vector_of
 
-__all__ = [
-    "Band",
-    "Estimate",
-    "bootstrap_band",
-    "bootstrap_mean",
-    "bootstrap_of",
-    "fitted_exponent",
-    "interquartile_mean",
-    "paired_difference",
-    "ratio_band",
-    "resampled_means",
-    "small_sample_factor",
-]
-
 RESAMPLES = 2000
 
 

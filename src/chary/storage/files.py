@@ -21,21 +21,6 @@ from chary.errors import InvalidData, InvalidSetting, Unwritable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "DRAFT",
-    "as_json",
-    "as_path",
-    "json_line",
-    "npz_arrays",
-    "npz_bytes",
-    "read_file",
-    "read_json",
-    "write_draft",
-    "write_file",
-    "write_new",
-    "writing",
-]
-
 # Exceptions of NumPy and zipfile on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
 UNREADABLE = (
     ValueError,

@@ -11,8 +11,6 @@ from typing import final
 from chary.errors import InvalidSetting
 from chary.storage.files import write_draft, writing
 
-__all__ = ["ResultFolder"]
-
 
 @final
 class ResultFolder:

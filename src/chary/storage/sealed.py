@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from chary.errors import CharyError, InvalidData, check_choice, check_installed
 from chary.storage.files import UNREADABLE, as_path, npz_arrays, npz_bytes, read_file, write_new
 
-__all__ = [
-    "CHECKPOINT_SCHEMA",
-    "CONTAINERS",
-    "as_array",
-    "kind_of",
-    "load_sealed",
-    "pack",
-    "save_sealed",
-    "under",
-    "unpack",
-]
-
 CHECKPOINT_SCHEMA = 1
 CONTAINERS = ("npz", "safetensors")
 

@@ -18,8 +18,6 @@ except ModuleNotFoundError:
 else:
     HAS_LOCKS = True
 
-__all__ = ["check_locks", "is_locked", "take_lock"]
-
 # Workers of a killed sweep may be inside a compiler for a while; `status` holds the lock for an instant.
 ORPHANS_SECONDS, LOOKS_SECONDS = 90.0, 0.5
 

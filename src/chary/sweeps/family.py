@@ -16,22 +16,6 @@ from typing import Any, Self
 from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
 from chary.sweeps.run_spec import RunSpec
 
-__all__ = [
-    "CPU",
-    "DEVICES",
-    "AnyAlgorithm",
-    "AnyConditions",
-    "Family",
-    "check_etas",
-    "check_label",
-    "check_name",
-    "check_text",
-    "check_unique",
-    "names_of",
-    "tupled",
-    "without_defaults",
-]
-
 # The part an algorithm plays in the paper's claims, which the report checks; empty for none of these.
 ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "ours", "chosen", "naive")
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["RESULT_FILES", "STATES", "RunState", "StoredRun", "SweepFolder"]
-
 FOLDER_SCHEMA = 1
 DESCRIPTION, LOCK = "experiment.json", "lock"
 

@@ -22,8 +22,6 @@ from chary.errors import (
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
 
-__all__ = ["HIV", "HIVAlgorithm", "HIVConditions", "learner_options", "one_patient"]
-
 PROBLEMS = ("hiv",)
 
 # Options of a run in addition to those of DeepOptions.

@@ -24,8 +24,6 @@ from chary.sweeps.folder import SweepFolder
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import family_of
 
-__all__ = ["CHECKPOINT_SECONDS", "Spent", "perform", "prepare", "result_files", "save"]
-
 log = logging.getLogger("chary")
 
 # At most this much of a run is lost to a power cut. A checkpoint takes up to 30 MB, for the explorers of open

@@ -10,8 +10,6 @@ from typing import Any
 
 from chary.errors import InvalidSetting
 
-__all__ = ["SCHEMA", "RunSpec"]
-
 # A change that alters results raises this number, and with it the id of every run.
 SCHEMA = 1
 

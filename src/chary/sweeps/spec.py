@@ -25,8 +25,6 @@ from chary.sweeps.hiv import HIV
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.tabular import TABULAR
 
-__all__ = ["FAMILIES", "MAIN", "Experiment", "Planned", "Quick", "Study", "Variant", "family_of"]
-
 FAMILIES = (TABULAR, HIV)
 
 # The runs that belong to no study.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from chary.agents import AgentSpec
     from chary.mdp import FiniteMDP
 
-__all__ = ["TABULAR", "Algorithm", "Conditions", "problem_and_agent"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions(AnyConditions):

@@ -13,8 +13,6 @@ from chary.errors import InvalidSetting, check_choice
 from chary.sweeps.family import AnyAlgorithm, Family, names_of, tupled
 from chary.sweeps.spec import FAMILIES, Experiment, Quick, Study, Variant, family_of
 
-__all__ = ["PRESETS", "parse_experiment", "preset_experiment", "read_experiment"]
-
 PRESETS = ("inventory", "sepsis", "hiv")
 
 

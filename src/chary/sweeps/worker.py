@@ -19,8 +19,6 @@ from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import perform
 from chary.sweeps.run_spec import RunSpec
 
-__all__ = ["main"]
-
 
 def main(path: str, checkpoint_seconds: str) -> None:
     """Play the runs that arrive on stdin into the sweep's folder at `path`."""

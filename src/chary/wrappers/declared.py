@@ -17,8 +17,6 @@ from chary.mdp.setting import RewardScale, Setting
 from chary.wrappers.padded import Padded
 from chary.wrappers.spaces import discrete_size
 
-__all__ = ["setting_of"]
-
 # They change neither states, actions nor rewards.
 TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
 

@@ -14,8 +14,6 @@ from chary.errors import InvalidAction, InvalidSetting, check_integer, check_typ
 from chary.shield import Decision, Plan
 from chary.wrappers.spaces import Mask, discrete_size
 
-__all__ = ["Guard", "Numbers", "Question", "Referee", "Verdict", "horizon_of", "next_number", "numbering"]
-
 S_contra = TypeVar("S_contra", contravariant=True)
 Numbers = Iterator[EpisodeId]
 

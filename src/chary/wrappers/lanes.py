@@ -16,8 +16,6 @@ from chary.agents.protocol import Transition
 from chary.errors import InvalidData, InvalidSetting, OutOfOrder
 from chary.wrappers.spaces import Mask, action_mask, as_seed, discrete_size, state_of
 
-__all__ = ["Answer", "Move", "VectorLanes"]
-
 # The values of gymnasium.vector.AutoresetMode, which Gymnasium 1.0 does not have.
 NEXT_STEP, SAME_STEP, DISABLED = "NextStep", "SameStep", "Disabled"
 OLD = gymnasium.__version__.startswith("1.0.")

@@ -11,8 +11,6 @@ from gymnasium.spaces import Discrete
 from chary.errors import OutOfOrder, check_integer, check_type
 from chary.wrappers.spaces import discrete_size
 
-__all__ = ["Padded"]
-
 
 class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose endings lead to an extra state, with reward 0 until the horizon.

@@ -11,8 +11,6 @@ from chary.errors import CharyError, InvalidSetting, OutOfOrder
 from chary.wrappers.guard import Guard, Numbers, Question, Referee, next_number, numbering
 from chary.wrappers.spaces import Mask, action_mask, as_seed, state_of
 
-__all__ = ["Shielded"]
-
 
 class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose actions are proposals; a guard decides what is played.

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_seed
 
-__all__ = ["Mask", "action_mask", "as_seed", "check_in_mask", "discrete_size", "state_of"]
-
 Mask = NDArray[np.bool_]
 
 

@@ -14,8 +14,6 @@ from chary.errors import InvalidAction
 from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict, next_number, numbering
 from chary.wrappers.lanes import Answer, VectorLanes
 
-__all__ = ["ShieldedVector"]
-
 
 # Gymnasium 1.0 to 1.3 have no type parameters here.
 class ShieldedVector(VectorWrapper):

@@ -22,8 +22,6 @@ from chary.deep.networks import LOWER, Networks, forward, one, with_time
 from chary.deep.options import DeepOptions
 from chary.errors import InvalidData, InvalidSetting, check_integer
 
-__all__ = ["EpisodeAudit", "StepAudit", "audit_episode", "audit_steps"]
-
 # Rollouts of one loop. More fill wider vectors, but wait for the slowest, and the latest to begin.
 LANES = 24
 

@@ -21,8 +21,6 @@ from chary.deep.simulation.audit import EpisodeAudit, audit_episode
 from chary.deep.simulation.held_out import held_out_audit
 from chary.shield.rule import Rule
 
-__all__ = ["Chunk", "Fault", "Kind", "compiled_begin", "compiled_chunk"]
-
 # Folded into a run's key for the episodes that are held out.
 HELD_OUT = 1
 # Episodes per compiled call where nothing is audited.

@@ -21,8 +21,6 @@ from chary.deep.options import DeepOptions
 from chary.deep.simulation.audit import EpisodeAudit, audit_episode
 from chary.errors import check_real
 
-__all__ = ["SHARE", "held_out_audit"]
-
 # Share of steps at which an action is drawn at random.
 SHARE = 0.1
 

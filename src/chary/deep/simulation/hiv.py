@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from chary.deep.environment import Environment
 from chary.envs.hiv import EFFICACIES, HORIZON, START, Patient, jax_step, patient
 
-__all__ = ["hiv"]
-
 
 def hiv(name: str | int = 5) -> Environment:
     """Return the treatment of a patient; observations and rewards are standardised as in `chary/HIV-v0`.

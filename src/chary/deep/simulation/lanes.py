@@ -14,8 +14,6 @@ from chary.deep.simulation import DeepSimulation
 from chary.deep.simulation.chunks import compiled_begin, compiled_chunk
 from chary.errors import InvalidData, InvalidSetting
 
-__all__ = ["DeepLanes"]
-
 
 @final
 class DeepLanes:

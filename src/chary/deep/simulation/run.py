@@ -16,8 +16,6 @@ from chary.deep.loop import EpisodeLog
 from chary.deep.options import DeepOptions
 from chary.deep.simulation.audit import EpisodeAudit
 
-__all__ = ["DeepRun"]
-
 # Columns of held-out episodes: how many actions were audited, and how many of their charges sufficed.
 COVERAGE = ("deviations", "covered")
 

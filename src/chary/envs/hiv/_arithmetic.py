@@ -12,28 +12,6 @@ from numba.extending import register_jitable
 
 from chary._compile import OPTIONS
 
-__all__ = [
-    "ABSOLUTE",
-    "DAYS",
-    "ERROR",
-    "FIRST_FACTOR",
-    "GROWTH",
-    "MAX_ATTEMPTS",
-    "NO_ERROR",
-    "RELATIVE",
-    "SAFETY",
-    "SHORTEST",
-    "SHORTEST_FIRST",
-    "SHRINKAGE",
-    "TABLEAU",
-    "attempt",
-    "first_step",
-    "norm2",
-    "reward_of",
-    "slope",
-    "under_treatment",
-]
-
 # The days of one action.
 DAYS = 5.0
 # Error allowed in one step of the integrator: ABSOLUTE + RELATIVE * concentration.

@@ -23,8 +23,6 @@ from chary.envs.hiv._arithmetic import (
     under_treatment,
 )
 
-__all__ = ["first_wrong", "slope_into", "step_into"]
-
 
 @jit
 def step_into(after: Floats, rewards: Floats, p: Floats, e: Floats, before: Floats, actions: Any) -> int:

@@ -23,8 +23,6 @@ from chary.envs.hiv.parameters import patient as patient_named
 from chary.envs.hiv.simulator import N_ACTIONS, N_CONCENTRATIONS, check_states, seen_of, step
 from chary.errors import InvalidSetting, OutOfOrder
 
-__all__ = ["HIVEnv"]
-
 Observation = NDArray[np.float32]
 
 

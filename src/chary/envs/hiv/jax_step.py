@@ -40,8 +40,6 @@ from chary.envs.hiv._arithmetic import (
 from chary.envs.hiv.parameters import EFFICACIES, LOG_HIGH, LOG_LOW, NAMES, OBSERVATION_MEAN, OBSERVATION_STD
 from chary.errors import InvalidData, InvalidSetting
 
-__all__ = ["StepResult", "observe", "step"]
-
 N_ACTIONS, N_CONSTANTS = len(EFFICACIES), 19
 # Attempts of a loop of scalars between two checks whether it is done; a step takes about 20 attempts.
 ATTEMPTS_A_TURN = 8

@@ -13,21 +13,6 @@ import numpy as np
 from chary.arrays import Floats
 from chary.errors import UnknownName
 
-__all__ = [
-    "CONCENTRATIONS",
-    "EFFICACIES",
-    "HORIZON",
-    "LOG_HIGH",
-    "LOG_LOW",
-    "NAMES",
-    "OBSERVATION_MEAN",
-    "OBSERVATION_STD",
-    "PATIENTS",
-    "START",
-    "Patient",
-    "patient",
-]
-
 
 def _read() -> dict[str, Any]:
     text = resources.files("chary.envs").joinpath("data", "hiv.json").read_text(encoding="utf-8")

@@ -26,8 +26,6 @@ from chary.envs.hiv.parameters import (
 from chary.envs.hiv.parameters import patient as patient_named
 from chary.errors import CharyError, InvalidAction, InvalidData
 
-__all__ = ["check_action", "check_states", "observe", "seen_of", "step", "step_many"]
-
 N_ACTIONS, N_CONCENTRATIONS = len(EFFICACIES), len(CONCENTRATIONS)
 
 

@@ -15,8 +15,6 @@ from chary.results.hiv import ACTIONS
 from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.spec import Experiment
 
-__all__ = ["charts_of"]
-
 # The distance between the points of two series.
 SHIFT = 0.08
 COLOURS = ("grey", "light blue", "orange", "vermillion")

@@ -30,9 +30,6 @@ from chary.report.hiv.tables import MILLION, TABLE_1, judged_one, measured_entry
 from chary.report.measured import Measured, Place
 from chary.statistics import Estimate
 
-__all__ = ["hiv_claims"]
-
-
 # Returns are comparable if they are at most this share lower.
 COMPARABLE = 0.05
 # Significantly fewer violations: at most this share of deep Q-learning's.

@@ -28,8 +28,6 @@ from chary.report.tables import key_table
 from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.spec import Experiment
 
-__all__ = ["parts_of", "reading"]
-
 # Patient and discount whose returns come closest to the paper's, docs/hiv.md.
 MATCHED = (5, 0.99)
 # A mean that differs by more than this share is not the paper's; a charge should cover this share.

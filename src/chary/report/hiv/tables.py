@@ -15,25 +15,6 @@ from chary.report.tables import Cells, ends, paired_rows, place_row, violation_c
 from chary.results.hiv import ACTIONS
 from chary.statistics import Estimate
 
-__all__ = [
-    "DIFFERENCES",
-    "MILLION",
-    "TABLE_1",
-    "TREATMENTS",
-    "Entry",
-    "action_table",
-    "coverage_table",
-    "difference_rows",
-    "judged_one",
-    "key_cells",
-    "measured_entry",
-    "millions",
-    "summary_cells",
-    "summary_rows",
-    "table_1",
-    "table_1_rows",
-]
-
 MILLION = 1e6
 TREATMENTS = ("nothing", "RTI", "PI", "RTI and PI")
 

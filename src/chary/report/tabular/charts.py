@@ -15,9 +15,6 @@ from chary.statistics import clopper_pearson, ratio_band
 from chary.sweeps.spec import MAIN, Experiment
 from chary.sweeps.tabular import Conditions
 
-__all__ = ["charts_of"]
-
-
 PARTS = {
     "chain_exhausted": ("budget exhausted (N_m¹)", PALETTE["vermillion"]),
     "chain_long": ("advanced by H/4 or more (N_m²)", PALETTE["blue"]),

@@ -28,8 +28,6 @@ from chary.statistics import binomial_report
 from chary.sweeps.spec import MAIN, Experiment
 from chary.sweeps.tabular import Conditions, problem_and_agent
 
-__all__ = ["parts_of"]
-
 # If checking the assumptions at one budget takes longer, the others are not checked.
 ASSUMPTION_SECONDS = 10.0
 

@@ -10,8 +10,6 @@ from chary.report.measured import Measured, Place
 from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
 from chary.statistics import interquartile_mean
 
-__all__ = ["DIFFERENCES", "difference_rows", "key_cells", "summary_cells", "summary_rows"]
-
 # Paired differences are taken to the first algorithm with each of these roles.
 COMPARED_WITH = ("unconstrained", "paper")
 # What they compare: column and factor, by heading.

@@ -13,8 +13,6 @@ from chary.sweeps.perform import Spent, prepare, result_files, save
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import family_of
 
-__all__ = ["DeviceEngine"]
-
 # Seconds between two checkpoints of all lanes: each is several megabytes.
 SAVE_SECONDS = 120.0
 # The most runs side by side.

@@ -22,8 +22,6 @@ from chary.sweeps.perform import CHECKPOINT_SECONDS
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import family_of
 
-__all__ = ["LocalEngine"]
-
 # A worker that has nothing left to do is killed if it has not ended after so long.
 PATIENCE_SECONDS = 5.0
 

@@ -16,8 +16,6 @@ from chary.sweeps.folder import SweepFolder
 from chary.sweeps.perform import CHECKPOINT_SECONDS, perform
 from chary.sweeps.run_spec import RunSpec
 
-__all__ = ["RayEngine"]
-
 # Seconds that a cluster may take to answer the first call.
 ANSWER_SECONDS = 5.0
 

@@ -30,8 +30,6 @@ from chary.report.claims import (
 from chary.report.measured import Measured, Place
 from chary.report.tabular.claims.facts import TEXTS, Facts, same_for_paper, same_results
 
-__all__ = ["budget_claims", "our_claims"]
-
 # The goal for our variants: at most one violation in a thousand episodes.
 RARELY = 0.001
 

@@ -18,9 +18,6 @@ from chary.report.measured import UNKNOWN, Measured, Place
 from chary.report.tabular.claims.facts import TEXTS, Facts, same_for_paper
 from chary.statistics import Estimate
 
-__all__ = ["chain_claims"]
-
-
 # Chains have become short if those born in the last fifth take at most half as long, or two episodes.
 FIFTH, SHORTER, SHORT = 0.2, 0.5, 2.0
 MOST_LONG = 4

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from chary.report.claims import PAPER, listed, texts_of
 from chary.report.measured import Measured, Place
 
-__all__ = ["TEXTS", "Facts", "same_for_paper", "same_results"]
-
 TEXTS = texts_of("chary.report.tabular")
 
 

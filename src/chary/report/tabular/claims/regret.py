@@ -26,9 +26,6 @@ from chary.report.measured import Measured, Place
 from chary.report.tabular.claims.facts import TEXTS, same_for_paper, same_results
 from chary.statistics import Estimate
 
-__all__ = ["chains_off", "early_regret", "long_run_regret", "rate_claims"]
-
-
 # A rate is similar if the exponent of N exceeds UCBVI's by at most this.
 SIMILAR_EXPONENT = 0.15
 # The theorem promises the exponent 1/2 up to logarithms; a fit over half of a run needs a margin.
