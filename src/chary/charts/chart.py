@@ -11,6 +11,8 @@ from chary.errors import InvalidSetting, check_choice
 KINDS = ("line", "points", "path", "bars")
 # The names that plotly.js uses.
 DASHES = ("solid", "dash", "dot", "dashdot")
+# Fields of a series with an entry per point; all but x and y may be empty.
+PER_POINT = ("x", "y", "low", "high", "notes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Series:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
         check_choice("dash", self.dash, DASHES)
-        for name in ("y", "low", "high", "notes"):
+        for name in PER_POINT:
             values = getattr(self, name)
             if len(values) != len(self.x) and (values or name == "y"):
                 raise InvalidSetting(
@@ -137,14 +139,7 @@ def thinned(chart: Chart, points: int) -> Chart:
             return series
         # Counted from the end, so that the last point is kept.
         keep = slice((len(series.x) - 1) % step, None, step)
-        return replace(
-            series,
-            x=series.x[keep],
-            y=series.y[keep],
-            low=series.low[keep],
-            high=series.high[keep],
-            notes=series.notes[keep],
-        )
+        return replace(series, **{name: getattr(series, name)[keep] for name in PER_POINT})
 
     panels = tuple(replace(each, series=tuple(thin(one) for one in each.series)) for each in chart.panels)
     return replace(chart, panels=panels)

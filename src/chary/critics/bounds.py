@@ -157,13 +157,11 @@ class CriticBounds:
 
     def _asked(self, observations: NDArray[np.generic], A: int) -> tuple[Floats, Floats]:
         low, high = self.lower, self.upper
-        if low is high:
-            values = checked_q_values(low, observations, A)
-            return values, values
         if isinstance(low, EnsembleSide) and isinstance(high, EnsembleSide) and low.ensemble is high.ensemble:
             sides = dict(zip(("lower", "upper"), low.ensemble.q_bounds(observations, A), strict=True))
             return sides[low.side], sides[high.side]
-        return checked_q_values(low, observations, A), checked_q_values(high, observations, A)
+        lower = checked_q_values(low, observations, A)
+        return lower, lower if low is high else checked_q_values(high, observations, A)
 
     def _check_order(self, lower: Floats, upper: Floats) -> None:
         crossed = lower - upper > ROUNDING * np.maximum(np.abs(upper), 1.0)

@@ -52,22 +52,14 @@ class EnsembleCritics:
                 f"{len({id(critic) for critic in critics})} differ. Train one more from another seed."
             )
         self.how = check_choice("how", how, HOW)
-        if how == "minmax" and width is not None:
+        if how == "mean-sd":
+            way_out = "It is a number of standard deviations, for example 2.0."
+            width = check_real("width", width, low=0.0, open_low=True, open_high=True, way_out=way_out)
+        elif width is not None:
             raise InvalidSetting(
                 f"'width' belongs to how='mean-sd' only, got {width!r} with 'minmax'. Leave it out."
             )
-        self.width = (
-            None
-            if how == "minmax"
-            else check_real(
-                "width",
-                width,
-                low=0.0,
-                open_low=True,
-                open_high=True,
-                way_out="It is a number of standard deviations, for example 2.0.",
-            )
-        )
+        self.width = width
         self.critics = tuple(critics)
         self.lower: Critic = EnsembleSide(self, "lower")
         self.upper: Critic = EnsembleSide(self, "upper")

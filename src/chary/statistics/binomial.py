@@ -53,16 +53,9 @@ class BinomialReport(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        return {
-            "failures": self.failures,
-            "runs": self.runs,
-            "rate": self.rate,
-            "low": self.interval.low,
-            "high": self.interval.high,
-            "confidence": self.confidence,
-            "delta": self.delta,
-            "verdict": self.verdict,
-        }
+        counted = {name: getattr(self, name) for name in ("failures", "runs", "rate")}
+        promised = {name: getattr(self, name) for name in ("confidence", "delta", "verdict")}
+        return {**counted, **self.interval._asdict(), **promised}
 
 
 class ViolationRate(NamedTuple):
@@ -151,11 +144,6 @@ def violation_rate(violations: ArrayLike, episodes: ArrayLike, *, confidence: fl
         raise InvalidData("'violations' must be counts of at most 'episodes' each, got other numbers.")
     total, among = int(broken.sum()), int(played.sum())
     runs = int(np.count_nonzero(broken))
-    return ViolationRate(
-        total,
-        among,
-        clopper_pearson(total, among, confidence),
-        runs,
-        len(broken),
-        clopper_pearson(runs, len(broken), confidence),
-    )
+    interval = clopper_pearson(total, among, confidence)
+    run_interval = clopper_pearson(runs, len(broken), confidence)
+    return ViolationRate(total, among, interval, runs, len(broken), run_interval)

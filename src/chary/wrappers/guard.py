@@ -74,15 +74,12 @@ class Verdict(NamedTuple):
 
     def as_info(self) -> dict[str, Any]:
         """Return the entries of `info`, see `Shielded`."""
-        decision = self.decision
         return {
             "proposal": self.proposal,
-            "action": decision.action,
+            "action": self.decision.action,
             "explored": self.refused is None,
             "refused": self.refused,
-            "charge": decision.charge,
-            "deficit": decision.deficit,
-            "remaining": decision.remaining,
+            **{name: getattr(self.decision, name) for name in ("charge", "deficit", "remaining")},
         }
 
 
@@ -104,20 +101,28 @@ class Referee:
         actions: The action space of one environment.
         observations: Its observation space.
         horizon: Steps after which an episode is cut off; None takes the guard's own, if it has one.
+        numbers: Names for the episodes; None stands for 0, 1, 2, ...
 
     Raises:
-        InvalidSetting: if the guard lacks a method, or was made for other spaces.
+        InvalidSetting: if the guard lacks a method, or was made for other spaces, or `numbers` is not an
+            iterator.
     """
 
     def __init__(
-        self, guard: Guard[Any], *, actions: object, observations: object, horizon: int | None
+        self,
+        guard: Guard[Any],
+        *,
+        actions: object,
+        observations: object,
+        horizon: int | None,
+        numbers: Numbers | None,
     ) -> None:
         if not isinstance(guard, Guard):
             raise InvalidSetting(
                 "'guard' must have begin, act, act_many, observe, finish, abandon and plan_of, got "
                 f"{type(guard).__name__}. Use a TabularAgent."
             )
-        self._guard = guard
+        self.guard = guard
         self.n_actions = discrete_size("action_space", actions)
         self._allowed: Mask | None = None
         self.horizon = horizon_of(guard, horizon)
@@ -138,6 +143,22 @@ class Referee:
                     f"setting of {setting.n_states} and {setting.n_actions}. Use setting_of(env)."
                 )
             self._allowed = setting.allowed
+        if numbers is not None:
+            check_type("numbers", numbers, Iterator, "an iterator", way_out="Use itertools.count(first).")
+        self._numbers = itertools.count() if numbers is None else numbers
+
+    def begin(self, state: Any) -> EpisodeId:
+        """Open the next episode in `state`, and return its name.
+
+        Raises:
+            InvalidSetting: if there are no names left.
+        """
+        for number in self._numbers:
+            self.guard.begin(number, state)
+            return number
+        raise InvalidSetting(
+            "'numbers' must name every episode, but it has ended. Use itertools.count(first)."
+        )
 
     def check(self, proposal: object) -> int:
         """Return a proposal as an action.
@@ -158,18 +179,14 @@ class Referee:
         """
         if not questions:
             return []
-        episodes, steps = [question.episode for question in questions], [question.t for question in questions]
-        states = [question.state for question in questions]
-        guard = self._guard
+        episodes, steps, states, proposals, masks = map(list, zip(*questions, strict=True))
+        guard = self.guard
         if isinstance(guard, CriticShield):
             offered = [q.mask is None or bool(q.mask[q.proposal]) for q in questions]
-            wanted = [q.proposal if there else None for q, there in zip(questions, offered, strict=True)]
-            masks = [question.mask for question in questions]
+            wanted = [a if there else None for a, there in zip(proposals, offered, strict=True)]
             decisions = guard.act_many(episodes, steps, states, wanted, masks=masks)
         else:
-            put = [self._admit(question) for question in questions]
-            offered = [there for _, there in put]
-            actions = [action for action, _ in put]
+            actions, offered = map(list, zip(*map(self._admit, questions), strict=True))
             if len(questions) == 1:
                 # Preparing a batch is not worth it for a single question.
                 decisions = [guard.act(episodes[0], steps[0], states[0], proposal=actions[0])]
@@ -187,7 +204,7 @@ class Referee:
         offered = mask is None or bool(mask[proposal])
         if declared and offered and (mask is None or mask.all()):
             return proposal, True
-        baseline = self._guard.plan_of(episode).baseline(t, state)
+        baseline = self.guard.plan_of(episode).baseline(t, state)
         if mask is not None and not mask[baseline]:
             raise InvalidAction(
                 f"'action_mask' must leave the baseline's action, got a mask without {baseline} in state "
@@ -197,12 +214,10 @@ class Referee:
 
     def _judge(self, question: Question, offered: bool, decision: Decision) -> Verdict:
         refused = None if decision.explored else "budget"
-        if refused and offered and isinstance(self._guard, CriticShield) and question.mask is None:
+        if refused and offered and isinstance(self.guard, CriticShield) and question.mask is None:
             # Only the plan has its own masks: an action that it does not allow has no finite price.
-            price = self._guard.plan_of(question.episode).charge(
-                question.t, question.state, question.proposal
-            )
-            offered = math.isfinite(price)
+            plan = self.guard.plan_of(question.episode)
+            offered = math.isfinite(plan.charge(question.t, question.state, question.proposal))
         return Verdict(question.proposal, refused if offered else "not allowed", decision)
 
 
@@ -213,34 +228,9 @@ def horizon_of(guard: object, horizon: int | None) -> int | None:
         InvalidSetting: if more are given than the guard decides about.
     """
     given = None if horizon is None else check_integer("horizon", horizon, minimum=1)
-    if not isinstance(guard, (TabularAgent, CriticShield)):
-        return given
-    own = guard.horizon
-    if given is not None and given > own:
+    own = guard.horizon if isinstance(guard, (TabularAgent, CriticShield)) else None
+    if own is not None and given is not None and given > own:
         raise InvalidSetting(
             f"'horizon' must not exceed the guard's own, {own}, got {given}. Declare more to the guard."
         )
     return own if given is None else given
-
-
-def numbering(numbers: Numbers | None) -> Numbers:
-    """Return the iterator that names episodes: the one given, else 0, 1, 2, ...
-
-    Raises:
-        InvalidSetting: if it is not an iterator.
-    """
-    if numbers is None:
-        return itertools.count()
-    check_type("numbers", numbers, Iterator, "an iterator", way_out="Use itertools.count(first).")
-    return numbers
-
-
-def next_number(numbers: Numbers) -> EpisodeId:
-    """Return the name of the next episode.
-
-    Raises:
-        InvalidSetting: if there are none left.
-    """
-    for number in numbers:
-        return number
-    raise InvalidSetting("'numbers' must name every episode, but it has ended. Use itertools.count(first).")

@@ -8,7 +8,7 @@ import gymnasium
 
 from chary.agents.protocol import EpisodeId, Transition
 from chary.errors import CharyError, InvalidSetting, OutOfOrder
-from chary.wrappers.guard import Guard, Numbers, Question, Referee, next_number, numbering
+from chary.wrappers.guard import Guard, Numbers, Question, Referee
 from chary.wrappers.spaces import Mask, action_mask, as_seed, state_of
 
 
@@ -69,11 +69,8 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "Use ShieldedVector for a vector environment."
             )
         super().__init__(env)
-        self._referee = Referee(
-            guard, actions=env.action_space, observations=env.observation_space, horizon=horizon
-        )
-        self._guard = guard
-        self._numbers = numbering(numbers)
+        spaces = {"actions": env.action_space, "observations": env.observation_space}
+        self._referee = Referee(guard, **spaces, horizon=horizon, numbers=numbers)
         self._episode: EpisodeId | None = None
         self._t = 0
         self._state: Any = None
@@ -82,7 +79,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
     @property
     def guard(self) -> Guard[Any]:
         """The guard that decides."""
-        return self._guard
+        return self._referee.guard
 
     @property
     def episode(self) -> EpisodeId | None:
@@ -105,10 +102,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         checked = as_seed(seed)
         self._abandon()
         observation, info = self.env.reset(seed=checked, options=options)
-        state = self._read(observation, info)
-        number = next_number(self._numbers)
-        self._guard.begin(number, state)
-        self._episode, self._t = number, 0
+        self._episode, self._t = self._referee.begin(self._read(observation, info)), 0
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -126,7 +120,6 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise OutOfOrder(
                 "'step' must follow 'reset' and come before the end of the episode. Call reset() first."
             )
-        guard = self._guard
         question = Question(episode, t, state, self._referee.check(action), self._mask)
         (verdict,) = self._referee.decide([question])
         played = verdict.decision.action
@@ -135,7 +128,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         truncated = bool(truncated) or (t + 1 == self._referee.horizon and not ended)
         try:
             reached = self._read(observation, info)
-            guard.observe(episode, Transition(state, played, float(reward), reached, ended))
+            self.guard.observe(episode, Transition(state, played, float(reward), reached, ended))
         except CharyError:
             # The environment has made the step and cannot undo it.
             self._abandon()
@@ -143,7 +136,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._t = t + 1
         if ended or truncated:
             self._episode = None
-            guard.finish(episode)
+            self.guard.finish(episode)
         return observation, reward, ended, truncated, {**info, **verdict.as_info()}
 
     def close(self) -> None:
@@ -161,4 +154,4 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _abandon(self) -> None:
         if self._episode is not None:
             episode, self._episode = self._episode, None
-            self._guard.abandon(episode)
+            self.guard.abandon(episode)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from chary.agents.protocol import EpisodeId
 from chary.errors import InvalidAction
-from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict, next_number, numbering
+from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict
 from chary.wrappers.lanes import Answer, VectorLanes
 
 
@@ -59,26 +59,21 @@ class ShieldedVector(VectorWrapper):
     ) -> None:
         self._lanes = VectorLanes(envs)
         super().__init__(envs)
-        self._referee = Referee(
-            guard,
-            actions=envs.single_action_space,
-            observations=envs.single_observation_space,
-            horizon=horizon,
-        )
-        self._guard = guard
-        self._numbers = numbering(numbers)
-        self._episodes: list[EpisodeId | None] = [None] * self._lanes.n
+        spaces = {"actions": envs.single_action_space, "observations": envs.single_observation_space}
+        self._referee = Referee(guard, **spaces, horizon=horizon, numbers=numbers)
+        # By lane, the names of the open episodes.
+        self._episodes: dict[int, EpisodeId] = {}
         self._t = [0] * self._lanes.n
 
     @property
     def guard(self) -> Guard[Any]:
         """The guard that decides."""
-        return self._guard
+        return self._referee.guard
 
     @property
     def episodes(self) -> tuple[EpisodeId | None, ...]:
         """The name of each lane's open episode, None if it has none."""
-        return tuple(self._episodes)
+        return tuple(self._episodes.get(i) for i in range(self._lanes.n))
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -92,9 +87,11 @@ class ShieldedVector(VectorWrapper):
         seeds = self._lanes.seeds(seed)
         for i in np.flatnonzero(self._lanes.which(options)):
             self._abandon(int(i))
-        with self._all_or_none():
+        with ExitStack() as failed:
+            failed.callback(self._abandon_all)
             observations, infos, begun = self._lanes.reset(seeds, options)
             self._begin(begun)
+            failed.pop_all()
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -110,9 +107,12 @@ class ShieldedVector(VectorWrapper):
         self._lanes.check_ready(self._referee.horizon, self._t)
         verdicts = self._decide(actions)
         played = [verdicts[i].decision.action if i in verdicts else 0 for i in range(self._lanes.n)]
-        with self._all_or_none():
+        # Steps of environments cannot be undone.
+        with ExitStack() as failed:
+            failed.callback(self._abandon_all)
             answer = self._lanes.step(played)
             self._take_in(answer)
+            failed.pop_all()
         observations, rewards, terminated, truncated, infos = answer.raw
         return observations, rewards, terminated, truncated, {**infos, **self._as_infos(verdicts)}
 
@@ -131,53 +131,29 @@ class ShieldedVector(VectorWrapper):
                 f"{actions!r}."
             )
         playing = [int(i) for i in np.flatnonzero(lanes.playing)]
-        verdicts = self._referee.decide(
-            [
-                Question(
-                    self._open(i), self._t[i], lanes.state[i], self._referee.check(actions[i]), lanes.mask[i]
-                )
-                for i in playing
-            ]
-        )
-        return dict(zip(playing, verdicts, strict=True))
+        proposals = [self._referee.check(actions[i]) for i in playing]
+        questions = [
+            Question(self._episodes[i], self._t[i], lanes.state[i], proposal, lanes.mask[i])
+            for i, proposal in zip(playing, proposals, strict=True)
+        ]
+        return dict(zip(playing, self._referee.decide(questions), strict=True))
 
     def _take_in(self, answer: Answer) -> None:
         """Pass the outcomes to the guard, lane by lane, and begin the next episodes."""
         for move in answer.moves:
-            episode = self._open(move.lane)
-            self._guard.observe(episode, move.transition)
+            self.guard.observe(self._episodes[move.lane], move.transition)
             self._t[move.lane] += 1
             if move.ended:
-                self._episodes[move.lane] = None
-                self._guard.finish(episode)
+                self.guard.finish(self._episodes.pop(move.lane))
         self._begin(answer.begun)
 
     def _begin(self, lanes: list[int]) -> None:
         for i in lanes:
-            number = next_number(self._numbers)
-            self._guard.begin(number, self._lanes.state[i])
-            self._episodes[i], self._t[i] = number, 0
-
-    @contextmanager
-    def _all_or_none(self) -> Iterator[None]:
-        """Abandon all episodes if the block fails: steps of environments cannot be undone."""
-        done = False
-        try:
-            yield
-            done = True
-        finally:
-            if not done:
-                self._abandon_all()
-
-    def _open(self, lane: int) -> EpisodeId:
-        episode = self._episodes[lane]
-        assert episode is not None
-        return episode
+            self._episodes[i], self._t[i] = self._referee.begin(self._lanes.state[i]), 0
 
     def _abandon(self, lane: int) -> None:
-        episode, self._episodes[lane] = self._episodes[lane], None
-        if episode is not None:
-            self._guard.abandon(episode)
+        if lane in self._episodes:
+            self.guard.abandon(self._episodes.pop(lane))
 
     def _abandon_all(self) -> None:
         self._lanes.halt()
