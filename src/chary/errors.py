@@ -144,7 +144,7 @@ def check_installed(package: str, purpose: str, extra: str) -> None:
 def check_type(
     name: str,
     value: object,
-    kind: type,
+    kind: type | tuple[type, ...],
     what: str,
     *,
     error: type[CharyError] = InvalidSetting,

@@ -117,9 +117,8 @@ def evaluate_policy(
     family = Bounds() if bounds is None else bounds
     check_type("bounds", family, Bounds, "Bounds", way_out="Use Bounds(family='kl').")
     if delta is not None:
-        family = replace(
-            family, delta=check_real("delta", delta, low=0, high=1, open_low=True, open_high=True)
-        )
+        chance = check_real("delta", delta, low=0, high=1, open_low=True, open_high=True)
+        family = replace(family, delta=chance)
     if method == "model" and return_range is not None:
         raise InvalidSetting(
             f"'return_range' must be left out with method 'model', got {return_range!r}. "
@@ -127,15 +126,12 @@ def evaluate_policy(
         )
     table = as_policy_table(policy, setting)
     log.checked(setting=setting)
-    value = (
-        _by_model(log, table, setting, family)
-        if method == "model"
-        else _by_returns(log, table, setting, family.delta, return_range)
-    )
+    if method == "model":
+        value = _by_model(log, table, setting, family)
+    else:
+        value = _by_returns(log, table, setting, family.delta, return_range)
     return Evaluation(
-        estimate=raw_value(value.estimate, setting),
-        lower=raw_value(value.lower, setting),
-        upper=raw_value(value.upper, setting),
+        **{name: raw_value(getattr(value, name), setting) for name in ("estimate", "lower", "upper")},
         standing=value.standing,
         method=method,
         delta=family.delta,

@@ -15,7 +15,8 @@ from chary.agents.comparison import MIXTURE_MEMORY, Baseline, MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidData, InvalidSetting
-from chary.mdp.setting import Setting, as_numbers
+from chary.mdp._checks import as_numbers
+from chary.mdp.setting import Setting
 from chary.model.bounds import UCBVI_FAMILIES
 from chary.planner._backup import new_scratch
 from chary.planner._full import new_explorer

@@ -14,7 +14,7 @@ import numpy as np
 from chary.assumptions._diameter import DiameterReport, DiameterWitness, check_diameter
 from chary.assumptions._gaps import GapReport, GapWitness, check_gaps
 from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite
-from chary.errors import InvalidBudget, InvalidSetting, check_real
+from chary.errors import InvalidBudget, check_real, check_type
 from chary.mdp import FiniteMDP, RewardScale
 
 __all__ = [
@@ -89,12 +89,9 @@ def check_assumptions(
         Assumption 2.2 (ergodicity) holds: the worst-case diameter is 1, H/2 is 2.
         Assumption 2.3 (gaps at most 0.25) holds: no policy has a gap above 0.
     """
-    if not isinstance(mdp, FiniteMDP):
-        raise InvalidSetting(
-            f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
-        )
-    if rng is not None and not isinstance(rng, np.random.Generator):
-        raise InvalidSetting(f"'rng' must be a numpy Generator, got {type(rng).__name__}.")
+    check_type("mdp", mdp, FiniteMDP, "a FiniteMDP", way_out="Use chary.envs or FiniteMDP.")
+    if rng is not None:
+        check_type("rng", rng, np.random.Generator, "a numpy Generator")
     budget = check_real("eta", eta, low=0.0, error=InvalidBudget)
     bound = budget / 2
     if step_bound is not None:

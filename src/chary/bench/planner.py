@@ -156,19 +156,10 @@ class Benchmark:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON: at the top the first configuration's, below all of them by name."""
-        blocks = {name: asdict(each) for name, each in self.measurements.items()}
+        values = asdict(self)
+        blocks = values.pop("measurements")
         first = next(iter(blocks))
-        return {
-            "problem": self.problem,
-            "episodes": self.episodes,
-            "seed": self.seed,
-            "repeats": self.repeats,
-            "versions": self.versions,
-            "machine": self.machine,
-            "configuration": first,
-            **blocks[first],
-            "configurations": blocks,
-        }
+        return {**values, "configuration": first, **blocks[first], "configurations": blocks}
 
 
 def bench(

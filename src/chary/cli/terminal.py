@@ -68,26 +68,18 @@ def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
     at once.
     """
     with _noted_interrupts() if compiles else nullcontext(lambda: None) as check:
-        if not (sys.stderr.isatty() and _animated()):
-
-            def silent(label: str) -> Report:
-                def report(done: int, total: int) -> None:
-                    check()
-                    log.debug("%s: %d of %d", label, done, total)
-
-                return report
-
-            yield silent
-            return
-        with _bars() as bars:
+        with _bars() if sys.stderr.isatty() and _animated() else nullcontext() as bars:
 
             def bar(label: str) -> Report:
                 # Until the first report there is no total and the bar pulses: kernels are being compiled.
-                task = bars.add_task(label, total=None)
+                task = None if bars is None else bars.add_task(label, total=None)
 
                 def report(done: int, total: int) -> None:
                     check()
-                    bars.update(task, completed=done, total=total)
+                    if bars is None:
+                        log.debug("%s: %d of %d", label, done, total)
+                    else:
+                        bars.update(task, completed=done, total=total)
 
                 return report
 

@@ -15,6 +15,7 @@ from chary.errors import InvalidData
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 WHOLE = ("episode", "t", "state", "action", "next_state")
+OBSERVED = ("state", "next_state")
 LARGEST = 2**63 - 1
 
 WHOLE_RULE = "be a whole number >= 0"

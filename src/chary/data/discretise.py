@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import AGENT_FILE
 from chary.arrays import Bools, Floats, Ints
-from chary.data._columns import Places, shown
+from chary.data._columns import OBSERVED, Places, shown
 from chary.data._kmeans import fitted_centres, nearest
 from chary.errors import (
     CharyError,
@@ -332,10 +332,7 @@ def save_discretiser(discretiser: Bins | Codebook, path: str | Path, *, overwrit
     Raises:
         InvalidSetting: if it is of another class, the file exists, or it cannot be written.
     """
-    if not isinstance(discretiser, (Bins, Codebook)):
-        raise InvalidSetting(
-            f"'discretiser' must be Bins or a Codebook to be saved, got {type(discretiser).__name__}."
-        )
+    check_type("discretiser", discretiser, (Bins, Codebook), "Bins or a Codebook to be saved")
     write_new(as_path("path", path), pack(KIND, discretiser.to_arrays(), {}), overwrite=overwrite)
 
 
@@ -357,6 +354,14 @@ def load_discretiser(path: str | Path) -> Bins | Codebook:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
         reason = " ".join(str(problem).split())[:160].rstrip(".")
         raise InvalidData(f"'path' must be a saved discretiser, got {str(path)!r}: {reason}.") from problem
+
+
+def discretise(discretiser: Discretiser, columns: dict[str, NDArray[Any]], places: Places) -> None:
+    """Put states in place of the observations among some columns, and endings into a state of their own."""
+    for name in OBSERVED:
+        columns[name] = cells_of(discretiser, name, columns[name], places)
+    ended = columns["terminated"].astype(bool)
+    columns["next_state"] = np.where(ended, discretiser.n_states, columns["next_state"])
 
 
 def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Places) -> Ints:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.arrays import Floats
-from chary.data._columns import COLUMNS, WHOLE, Places, sorted_order
+from chary.data._columns import COLUMNS, OBSERVED, WHOLE, Places, sorted_order
 from chary.data._csv import csv_header, csv_table
 from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
-from chary.data.discretise import Discretiser, cells_of
+from chary.data.discretise import Discretiser, discretise
 from chary.data.logs import Known, Log, check_log
 from chary.errors import InvalidData, InvalidSetting, did_you_mean
 from chary.storage.files import as_path, read_file, write_new
@@ -57,16 +59,9 @@ def read_log(
     if discretiser is None:
         columns, places = table.read(KINDS)
     else:
-        seen = {f"{name}_{d}": "real" for name in ("state", "next_state") for d in range(dimensions)}
-        columns, places = table.read(
-            {k: v for k, v in KINDS.items() if k not in ("state", "next_state")} | seen
-        )
-        for name in ("state", "next_state"):
-            observed = np.stack([columns.pop(f"{name}_{d}") for d in range(dimensions)], axis=1)
-            columns[name] = cells_of(discretiser, name, observed, places)
-        columns["next_state"] = np.where(columns["terminated"], discretiser.n_states, columns["next_state"])
-    log = Log(**columns, row=places.number, unit=places.unit)
-    return log.checked(**known)
+        columns, places = table.observations(("episode", "t", "action", "reward", "terminated"), dimensions)
+        discretise(discretiser, columns, places)
+    return Log(**columns, row=places.number, unit=places.unit).checked(**known)
 
 
 def read_observations(path: str | Path) -> Floats:
@@ -80,16 +75,12 @@ def read_observations(path: str | Path) -> Floats:
     """
     table = _Table(_as_path(path))
     dimensions = table.check_header(continuous=True, ignore_extra=True)
-    wanted = {"episode": "whole", "t": "whole"}
-    wanted |= {f"{name}_{d}": "real" for name in ("state", "next_state") for d in range(dimensions)}
-    columns, _ = table.read(wanted)
+    columns, _ = table.observations(("episode", "t"), dimensions)
     order = sorted_order(columns["episode"], columns["t"])
     if order is not None:
         columns = {name: column[order] for name, column in columns.items()}
     last = np.append(columns["episode"][1:] != columns["episode"][:-1], True)
-    states = np.stack([columns[f"state_{d}"] for d in range(dimensions)], axis=1)
-    ends = np.stack([columns[f"next_state_{d}"][last] for d in range(dimensions)], axis=1)
-    return np.concatenate([states, ends])
+    return np.concatenate([columns["state"], columns["next_state"][last]])
 
 
 def write_log(log: Log, path: str | Path, *, overwrite: bool = False) -> None:
@@ -135,8 +126,8 @@ class _Table:
             )
         wanted = list(COLUMNS)
         if continuous:
-            wanted = [name for name in COLUMNS if name not in ("state", "next_state")]
-            wanted += [f"{name}_{d}" for name in ("state", "next_state") for d in range(dimensions)]
+            wanted = [name for name in COLUMNS if name not in OBSERVED]
+            wanted += [f"{name}_{d}" for name in OBSERVED for d in range(dimensions)]
         doubled = next((name for name in wanted if self.header.count(name) > 1), None)
         if doubled is not None:
             raise InvalidData(
@@ -155,6 +146,15 @@ class _Table:
                 f"{did_you_mean(extra[0], wanted)} Pass ignore_extra=True (--ignore-extra) to ignore it."
             )
         return dimensions
+
+    def observations(self, others: Sequence[str], dimensions: int) -> tuple[dict[str, NDArray[Any]], Places]:
+        """Return `state` and `next_state` as observations, (N, D), and some other columns, and the rows."""
+        seen = {name: [f"{name}_{d}" for d in range(dimensions)] for name in OBSERVED}
+        kinds = {name: KINDS[name] for name in others}
+        columns, places = self.read(kinds | dict.fromkeys(chain(*seen.values()), "real"))
+        for name, parts in seen.items():
+            columns[name] = np.stack([columns.pop(each) for each in parts], axis=1)
+        return columns, places
 
     def read(self, kinds: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Places]:
         """Return columns by name, and the rows their entries come from."""

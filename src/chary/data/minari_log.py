@@ -7,8 +7,8 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.data._columns import Places
-from chary.data.discretise import Discretiser, cells_of
+from chary.data._columns import COLUMNS, OBSERVED, Places
+from chary.data.discretise import Discretiser, discretise
 from chary.data.logs import Known, Log
 from chary.errors import InvalidData, check_installed
 
@@ -30,9 +30,7 @@ def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known
         InvalidSetting: if Minari is not installed.
     """
     found = _dataset(dataset)
-    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in ("episode", "t", "action", "reward")}
-    columns |= {"terminated": []}
-    observed: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    read: list[dict[str, NDArray[Any]]] = []
     for k, episode in enumerate(found.iterate_episodes()):
         steps = len(episode.rewards)
         points = episode.observations
@@ -46,36 +44,34 @@ def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known
                 f"'dataset' must have one observation more than steps in every episode, got {len(points)} "
                 f"for {steps} in episode {k}."
             )
-        columns["episode"].append(np.full(steps, int(episode.id)))
-        columns["t"].append(np.arange(steps))
-        columns["action"].append(episode.actions)
-        columns["reward"].append(episode.rewards)
-        columns["terminated"].append(episode.terminations)
-        observed.append((points[:-1], points[1:]))
-    if not observed:
+        read.append(
+            {
+                "episode": np.full(steps, int(episode.id)),
+                "t": np.arange(steps),
+                "state": points[:-1],
+                "action": episode.actions,
+                "reward": episode.rewards,
+                "next_state": points[1:],
+                "terminated": episode.terminations,
+            }
+        )
+    if not read:
         raise InvalidData("'dataset' must contain at least one episode, got 0.")
     try:
-        joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-        states = {
-            "state": np.concatenate([before for before, _ in observed]),
-            "next_state": np.concatenate([after for _, after in observed]),
-        }
+        columns = {name: np.concatenate([each[name] for each in read]) for name in COLUMNS}
     except ValueError as problem:
         raise InvalidData(f"'dataset' must have episodes of one shape, got others: {problem}.") from problem
-    places = Places(np.arange(len(joined["t"])), "transition")
+    places, seen = Places(np.arange(len(columns["t"])), "transition"), columns["state"]
     if discretiser is not None:
-        for name, points in states.items():
-            flat = points.reshape(len(points), -1).astype(np.float64)
-            states[name] = cells_of(discretiser, name, flat, places)
-        ended = joined["terminated"].astype(bool)
-        states["next_state"] = np.where(ended, discretiser.n_states, states["next_state"])
-    elif states["state"].ndim != 1:
+        for name in OBSERVED:
+            columns[name] = columns[name].reshape(len(seen), -1).astype(np.float64)
+        discretise(discretiser, columns, places)
+    elif seen.ndim != 1:
         raise InvalidData(
-            f"'dataset' must have discrete observations, got {states['state'].dtype} of shape "
-            f"{states['state'].shape[1:]}. Pass discretiser=Bins(...) or a Codebook."
+            f"'dataset' must have discrete observations, got {seen.dtype} of shape {seen.shape[1:]}. Pass "
+            "discretiser=Bins(...) or a Codebook."
         )
-    log = Log(**joined, **states, row=places.number, unit=places.unit)
-    return log.checked(**known)
+    return Log(**columns, row=places.number, unit=places.unit).checked(**known)
 
 
 def _dataset(dataset: Any) -> Any:

@@ -55,15 +55,10 @@ def inventory(
     """
     M = check_integer("capacity", capacity, minimum=1)
     check_choice("units", units, UNITS)
-    K, c, h, f = (
-        check_real(name, value, low=0.0, open_high=True)
-        for name, value in (
-            ("fixed_cost", fixed_cost),
-            ("unit_cost", unit_cost),
-            ("holding_cost", holding_cost),
-            ("unit_revenue", unit_revenue),
-        )
-    )
+    K = check_real("fixed_cost", fixed_cost, low=0.0, open_high=True)
+    c = check_real("unit_cost", unit_cost, low=0.0, open_high=True)
+    h = check_real("holding_cost", holding_cost, low=0.0, open_high=True)
+    f = check_real("unit_revenue", unit_revenue, low=0.0, open_high=True)
     d = np.full(M + 1, 1 / (M + 1)) if demand is None else _distribution("demand", demand)
 
     s, a, x = np.meshgrid(*[np.arange(M + 1)] * 3, indexing="ij")

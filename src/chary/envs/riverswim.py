@@ -47,17 +47,12 @@ def riverswim(
         6
     """
     S = check_integer("n_states", n_states, minimum=2)
-    up, down, first, last, small, large = (
-        check_real(name, value, low=0.0, high=1.0)
-        for name, value in (
-            ("forward", forward),
-            ("backward", backward),
-            ("forward_at_source", forward_at_source),
-            ("backward_at_end", backward_at_end),
-            ("small_reward", small_reward),
-            ("large_reward", large_reward),
-        )
-    )
+    up = check_real("forward", forward, low=0.0, high=1.0)
+    down = check_real("backward", backward, low=0.0, high=1.0)
+    first = check_real("forward_at_source", forward_at_source, low=0.0, high=1.0)
+    last = check_real("backward_at_end", backward_at_end, low=0.0, high=1.0)
+    small = check_real("small_reward", small_reward, low=0.0, high=1.0)
+    large = check_real("large_reward", large_reward, low=0.0, high=1.0)
     if up + down > 1:
         raise InvalidSetting(f"'forward' + 'backward' must be <= 1, got {up:g} + {down:g}.")
     P, R = np.zeros((S, 2, S)), np.zeros((S, 2))

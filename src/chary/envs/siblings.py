@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from chary.envs.corridor import corridor
 from chary.envs.inventory import inventory
 from chary.envs.random_mdp import random
 from chary.envs.riverswim import riverswim
-from chary.envs.sepsis import DEATH, SepsisRows, build, load
+from chary.envs.sepsis import DEATH, build, load
 from chary.mdp import FiniteMDP
 
 Options = Mapping[str, Any]
@@ -57,27 +57,15 @@ def sepsis_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
     expert[rows.state, rows.action] = rows.expert[rows.state[source], rows.action[source]]
     start = np.zeros_like(rows.start)
     start[:n_patients] = rng.permutation(rows.start[:n_patients])
-    drawn = SepsisRows(
-        n_states=rows.n_states,
-        n_actions=rows.n_actions,
-        state=rows.state,
-        action=rows.action,
-        begin=begin,
-        successor=x,
-        # Gamma draws, divided by their sum later on, are a Dirichlet draw; a count of 1 gives 0 only by
-        # underflow.
-        counts=np.maximum(rng.standard_gamma(rows.counts[entry]), np.finfo(float).tiny),
-        start=start,
-        expert=expert,
-    )
+    # Gamma draws, divided by their sum later, are a Dirichlet draw; a count of 1 gives 0 by underflow only.
+    counts = np.maximum(rng.standard_gamma(rows.counts[entry]), np.finfo(float).tiny)
+    drawn = rows._replace(begin=begin, successor=x, counts=counts, start=start, expert=expert)
     return build(drawn, actions=options["actions"], horizon=options["horizon"])
 
 
 def corridor_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
     """Redraw every reward and probability within a fifth of its value, as far as its range allows."""
-    drawn = dict(options)
-    for name in ("early_reward", "early_gap", "safe_reward", "late_gain", "boost"):
-        drawn[name] = min(float(options[name]) * rng.uniform(0.8, 1.2), 1.0)
+    drawn = _redrawn(rng, options, 0.2, keep=("length", "horizon", "arms"))
     safe = drawn["safe_reward"]
     drawn["early_gap"] = min(drawn["early_gap"], drawn["early_reward"])
     drawn["late_gain"] = min(drawn["late_gain"], safe, 1 - safe)
@@ -86,16 +74,7 @@ def corridor_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
 
 def riverswim_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
     """Redraw every reward and probability within half of its value, as far as its range allows."""
-    drawn = dict(options)
-    for name in (
-        "forward",
-        "backward",
-        "forward_at_source",
-        "backward_at_end",
-        "small_reward",
-        "large_reward",
-    ):
-        drawn[name] = min(float(options[name]) * rng.uniform(0.5, 1.5), 1.0)
+    drawn = _redrawn(rng, options, 0.5, keep=("n_states", "horizon"))
     drawn["backward"] = min(drawn["backward"], 1 - drawn["forward"])
     return riverswim(**drawn)
 
@@ -105,6 +84,16 @@ def random_sibling(rng: np.random.Generator, options: Options) -> FiniteMDP:
     seed = int(rng.integers(2**63))
     # A probability of 2^-63 is still not 0.
     return random(**{**options, "seed": seed if seed != options["seed"] else seed + 1})
+
+
+def _redrawn(
+    rng: np.random.Generator, options: Options, share: float, *, keep: Sequence[str]
+) -> dict[str, Any]:
+    """Return options, all but those to `keep` drawn within a share of their value, and at most 1."""
+    return {
+        name: value if name in keep else min(float(value) * rng.uniform(1 - share, 1 + share), 1.0)
+        for name, value in options.items()
+    }
 
 
 SIBLINGS: dict[str, Callable[[np.random.Generator, Options], FiniteMDP]] = {

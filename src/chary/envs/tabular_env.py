@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from chary.envs import make
-from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, check_seed
+from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, check_seed, check_type
 from chary.mdp import FiniteMDP
 
 
@@ -63,10 +63,8 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, mdp: FiniteMDP, render_mode: None = None) -> None:
-        if not isinstance(mdp, FiniteMDP):
-            raise InvalidMDP(
-                f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use gymnasium.make for a name."
-            )
+        way_out = "Use gymnasium.make for a name."
+        check_type("mdp", mdp, FiniteMDP, "a FiniteMDP", error=InvalidMDP, way_out=way_out)
         self.render_mode = render_mode
         self._mdp = mdp
         self._actions = AllowedActions(mdp.n_actions)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import InvalidMDP, check_integer, check_real
+from chary.errors import CharyError, InvalidMDP, check_integer, check_real
 
 if TYPE_CHECKING:
     from chary.mdp.setting import RewardScale, Setting
@@ -25,11 +25,26 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return kept
 
 
-def as_floats(name: str, values: ArrayLike) -> Floats:
+def as_numbers(name: str, values: ArrayLike, error: type[CharyError] = InvalidMDP) -> NDArray[Any]:
+    """Return an array of whole or real numbers or booleans.
+
+    Raises:
+        InvalidMDP: or `error`, if they are not numbers, or lists of different lengths.
+    """
     try:
-        array = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as problem:
-        raise InvalidMDP(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
+        raise error(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
+    if array.dtype.kind not in "biuf":
+        got = array.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        raise error(f"{name!r} must be an array of numbers, got {got}.")
+    return array
+
+
+def as_floats(name: str, values: ArrayLike) -> Floats:
+    array = as_numbers(name, values).astype(float, copy=False)
     if not np.isfinite(array).all():
         raise InvalidMDP(f"{name!r} must be finite, got {float(array[~np.isfinite(array)][0])}.")
     return array
@@ -65,7 +80,7 @@ def terminal_mask(terminal: Iterable[int], S: int) -> Bools:
 
 
 def allowed_mask(allowed: ArrayLike | None, S: int, A: int, terminal: Bools) -> Bools:
-    mask = np.ones((S, A), dtype=bool) if allowed is None else np.array(allowed, dtype=bool)
+    mask = np.array(np.ones((S, A)) if allowed is None else as_numbers("allowed", allowed), dtype=bool)
     if mask.shape != (S, A):
         raise InvalidMDP(f"'allowed' must have shape ({S}, {A}), got {mask.shape}.")
     mask[terminal] = False
@@ -86,7 +101,7 @@ def number_pairs(mask: Bools) -> tuple[Ints, Ints, Ints]:
 
 
 def as_support(support: ArrayLike | None, mask: Bools, S: int, A: int) -> Ints:
-    declared = np.asarray(S if support is None else support)
+    declared = np.asarray(S if support is None else as_numbers("support", support))
     if not np.issubdtype(declared.dtype, np.integer) or declared.shape not in ((), (S, A)):
         raise InvalidMDP(
             f"'support' must be a whole number or one for each pair, shape ({S}, {A}), got {support!r}."
@@ -98,7 +113,7 @@ def as_support(support: ArrayLike | None, mask: Bools, S: int, A: int) -> Ints:
 
 
 def as_start(start: ArrayLike | int, S: int, terminal: Bools) -> Floats:
-    given = np.asarray(start)
+    given = as_numbers("start", start)
     if given.ndim == 0:
         state = check_integer("start", given[()], minimum=0, error=InvalidMDP)
         if state >= S:

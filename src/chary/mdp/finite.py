@@ -28,7 +28,6 @@ from chary.mdp.setting import (
     KnownReward,
     RewardScale,
     Setting,
-    as_numbers,
     as_policy,
     as_states,
     check_table,
@@ -127,13 +126,12 @@ class FiniteMDP:
             2
         """
         chosen = _Options.of(options)
-        dense = as_floats("P", as_numbers("P", P))
+        dense = as_floats("P", P)
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or 0 in dense.shape:
             raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
         S, A = dense.shape[:2]
-        rewards = as_rewards(as_numbers("R", R), S, A)
-        given = None if allowed is None else as_numbers("allowed", allowed)
-        mask = allowed_mask(given, S, A, terminal_mask(chosen.terminal, S))
+        rewards = as_rewards(R, S, A)
+        mask = allowed_mask(allowed, S, A, terminal_mask(chosen.terminal, S))
         check_probabilities(dense[mask])
         s, a, x = np.nonzero((dense > 0) & mask[:, :, None])
         r = rewards[s, a] if rewards.ndim == 2 else rewards[s, a, x]
@@ -175,13 +173,12 @@ class FiniteMDP:
             a = np.concatenate([np.full(len(m.row), i) for i, m in enumerate(entries)]).astype(np.int64)
             x = np.concatenate([m.col for m in entries]).astype(np.int64)
             p = np.concatenate([m.data for m in entries])
-        rewards = as_rewards(as_numbers("R", R), S, A)
+        rewards = as_rewards(R, S, A)
         if rewards.ndim == 3:
             raise InvalidMDP(
                 "'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s')."
             )
-        given = None if allowed is None else as_numbers("allowed", allowed)
-        mask = allowed_mask(given, S, A, terminal_mask(chosen.terminal, S))
+        mask = allowed_mask(allowed, S, A, terminal_mask(chosen.terminal, S))
         found = _Entries(s, a, x, np.asarray(p, dtype=float), rewards[s, a])
         return cls._assemble(chosen, found, mask, rewards)
 
@@ -246,7 +243,7 @@ class FiniteMDP:
         S, A = mask.shape
         ends = terminal_mask(options.terminal, S)
         scale = RewardScale.of(options.reward_range)
-        start = as_start(as_numbers("start", options.start), S, ends)
+        start = as_start(options.start, S, ends)
         check_type("name", options.name, str, "a text", error=InvalidMDP)
         if check_truth("pad", options.pad, error=InvalidMDP):
             entries, mask, declared = _padded(entries, mask, declared, ends)

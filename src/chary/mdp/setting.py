@@ -12,18 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import (
-    CharyError,
-    InvalidMDP,
-    InvalidSetting,
-    as_float,
-    check_integer,
-    check_real,
-    check_type,
-)
+from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real, check_type
 from chary.mdp._checks import (
     allowed_mask,
     as_floats,
+    as_numbers,
     as_support,
     as_value_cap,
     frozen,
@@ -233,7 +226,7 @@ class Setting:
         check_table(f"{S} states and {A} actions", S * A)
         check_table(f"{H} steps and {S} states", H * S)
         ends = terminal_mask(as_states("terminal", terminal), S)
-        mask = allowed_mask(None if allowed is None else as_numbers("allowed", allowed), S, A, ends)
+        mask = allowed_mask(allowed, S, A, ends)
         scale = RewardScale.of(scale)
         if scale.low != 0.0 and ends.any():
             raise InvalidMDP(
@@ -251,7 +244,7 @@ class Setting:
             pair_index=pair_index,
             terminal=frozen(ends),
             value_cap=as_value_cap(value_cap, H),
-            support=as_support(None if support is None else as_numbers("support", support), mask, S, A),
+            support=as_support(support, mask, S, A),
             scale=scale,
         )
 
@@ -292,24 +285,6 @@ def _array(
         got = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else repr(array)
         raise InvalidMDP(f"{name!r} must be {np.dtype(dtype)} of shape ({wanted}), got {got}.")
     return np.asarray(array)
-
-
-def as_numbers(name: str, values: ArrayLike, error: type[CharyError] = InvalidMDP) -> NDArray[Any]:
-    """Return an array of whole or real numbers or booleans.
-
-    Raises:
-        InvalidMDP: or `error`, if they are not numbers, or lists of different lengths.
-    """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind == "O":
-            array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:
-        raise error(f"{name!r} must be an array of numbers, got {type(values).__name__}.") from problem
-    if array.dtype.kind not in "biuf":
-        got = array.dtype if isinstance(values, np.ndarray) else type(values).__name__
-        raise error(f"{name!r} must be an array of numbers, got {got}.")
-    return array
 
 
 def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:

@@ -64,14 +64,14 @@ class ReplayedCharges(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """The effect of a rule: shares of steps and episodes, mean charges, the share of episodes above eta."""
+    """The effect of a rule, as in `BudgetOutcome`, in scaled units."""
 
     explored: float
     deviating: float
     episodes_deviating: float
-    per_step: float
-    per_episode: float
-    over: float
+    charge_per_step: float
+    charge_per_episode: float
+    episodes_over_eta: float
 
 
 def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArray[np.int8], Bools, Ints]:

@@ -18,6 +18,8 @@ from chary.shield import AFTER_REFUSAL, RULES
 # The rules with a budget, from the one that assumes least.
 PREVIEW_RULES = ("strict", "capped", "paper")
 ALLOWED = ("all", "seen")
+# The options of the agents that explore, whatever their rule and budget.
+SHARED = ("after_refusal", "bonus", "bonus_scale", "delta", "charge")
 MOST_ETAS = 100
 MOST_VISITS = 10**6
 
@@ -99,16 +101,8 @@ class PreviewOptions:
         """Return the agent that explores by a rule with a budget."""
         # With a budget of 0 only free steps are affordable, whatever the bound.
         bound = self.step_bound if self.step_bound is not None else (eta / 2 or 1.0)
-        return CharyUCBVI(
-            eta=eta,
-            rule=rule,
-            step_bound=bound if rule == "capped" else None,
-            after_refusal=self.after_refusal,
-            bonus=self.bonus,
-            bonus_scale=self.bonus_scale,
-            delta=self.delta,
-            charge=self.charge,
-        )
+        shared = {name: getattr(self, name) for name in SHARED}
+        return CharyUCBVI(eta=eta, rule=rule, step_bound=bound if rule == "capped" else None, **shared)
 
     def specs(self) -> list[CharyUCBVI]:
         """Return the agents of all rules and budgets, rule by rule."""

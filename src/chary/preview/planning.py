@@ -134,17 +134,9 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
         *(_against_eta(rule, options, replay, span) for rule in options.rules), strict=True
     )
     report()
+    priced = (cells, proposals, cost)
     helpful, helpful_note = rank_pairs(
-        setting,
-        knowledge,
-        plan,
-        ties,
-        cells,
-        proposals,
-        cost,
-        kind=charge,
-        added=options.more_visits,
-        progress=report,
+        setting, knowledge, plan, ties, *priced, kind=charge, added=options.more_visits, progress=report
     )
     if options.progress is not None:
         options.progress(MOST_PAIRS + 4, MOST_PAIRS + 4)
@@ -227,19 +219,11 @@ def _sampled(steps: LoggedSteps, differs: Bools) -> tuple[LoggedSteps, int | Non
 
 def _outcome(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> BudgetOutcome:
     assert spec.eta is not None
-    played = _played(spec, replay, span)
-    return BudgetOutcome(
-        rule=spec.rule,
-        eta=spec.eta,
-        step_bound=spec.step_bound,
-        standing=spec.standing,
-        explored=played.explored,
-        deviating=played.deviating,
-        episodes_deviating=played.episodes_deviating,
-        charge_per_step=played.per_step * span,
-        charge_per_episode=played.per_episode * span,
-        episodes_over_eta=played.over,
-    )
+    found = _played(spec, replay, span)._asdict()
+    for name in ("charge_per_step", "charge_per_episode"):
+        found[name] *= span
+    about = {name: getattr(spec, name) for name in ("rule", "step_bound", "standing")}
+    return BudgetOutcome(eta=spec.eta, **about, **found)
 
 
 def _played(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> Allowed:

@@ -21,7 +21,7 @@ from chary.envs.hiv.parameters import (
 )
 from chary.envs.hiv.parameters import patient as patient_named
 from chary.envs.hiv.simulator import N_ACTIONS, N_CONCENTRATIONS, check_states, seen_of, step
-from chary.errors import InvalidSetting, OutOfOrder
+from chary.errors import InvalidSetting, OutOfOrder, check_truth
 
 Observation = NDArray[np.float32]
 
@@ -57,17 +57,12 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
     def __init__(
         self, patient: str | int = "base", *, standardise: bool = True, render_mode: None = None
     ) -> None:
-        if not isinstance(standardise, (bool, np.bool_)):
-            raise InvalidSetting(f"'standardise' must be True or False, got {standardise!r}.")
+        self._standardise = check_truth("standardise", standardise)
         self._patient = patient_named(patient)
-        self._standardise = bool(standardise)
         self.render_mode = render_mode
         low, high = np.full(N_CONCENTRATIONS, LOG_LOW), np.full(N_CONCENTRATIONS, LOG_HIGH)
         if standardise:
-            low, high = (
-                (low - OBSERVATION_MEAN) / OBSERVATION_STD,
-                (high - OBSERVATION_MEAN) / OBSERVATION_STD,
-            )
+            low, high = ((bound - OBSERVATION_MEAN) / OBSERVATION_STD for bound in (low, high))
         self._low, self._high = low.astype(np.float32), high.astype(np.float32)
         self.observation_space = Box(self._low, self._high, dtype=np.float32)
         self.action_space = Discrete(N_ACTIONS)
@@ -115,13 +110,8 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
         truncated = self._t == HORIZON
         self._playing = not truncated
         reward = self._patient.standardised(raw) if self._standardise else raw
-        return (
-            self._observation(),
-            reward,
-            False,
-            truncated,
-            {"state": self._state.copy(), "raw_reward": raw},
-        )
+        info = {"state": self._state.copy(), "raw_reward": raw}
+        return self._observation(), reward, False, truncated, info
 
     def _observation(self) -> Observation:
         seen = seen_of(self._state, standardise=self._standardise).astype(np.float32)
