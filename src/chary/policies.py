@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import math
 import struct
 from collections.abc import Callable
@@ -251,16 +252,9 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
             f"'path' must contain a policy of this problem, got {str(source)!r} of a problem with other "
             "allowed actions or terminal states."
         )
-    table = arrays.get(TABLE)
-    if (
-        table is None
-        or table.shape != (setting.horizon, setting.n_states)
-        or table.dtype.kind not in WHOLE_KINDS
-    ):
-        raise InvalidData(
-            f"'path' must contain a table of shape {(setting.horizon, setting.n_states)}, got "
-            f"{str(source)!r} without one."
-        )
+    table, wanted = arrays.get(TABLE), (setting.horizon, setting.n_states)
+    if table is None or table.shape != wanted or table.dtype.kind not in WHOLE_KINDS:
+        raise InvalidData(f"'path' must contain a table of shape {wanted}, got {str(source)!r} without one.")
     return _checked(table, setting)
 
 
@@ -375,17 +369,12 @@ def _offset(setting: Setting) -> float:
 
 def _asked(policy: Callable[..., SupportsIndex], setting: Setting) -> Ints:
     """Return the table of a function: of the state, or of step and state."""
-    H, S = setting.horizon, setting.n_states
+    by_state = _parameters(policy) == 1
     acting = np.flatnonzero(~setting.terminal).tolist()
-    table = np.zeros((H, S), dtype=np.int64)
-    if _parameters(policy) == 1:
-        for s in acting:
-            table[:, s] = _whole("policy", policy(s), 0, s)
-    else:
-        for t in range(H):
-            for s in acting:
-                table[t, s] = _whole("policy", policy(t, s), t, s)
-    return _checked(table, setting)
+    table = np.zeros((1 if by_state else setting.horizon, setting.n_states), dtype=np.int64)
+    for t, s in itertools.product(range(len(table)), acting):
+        table[t, s] = _whole("policy", policy(s) if by_state else policy(t, s), t, s)
+    return _checked(np.broadcast_to(table, (setting.horizon, setting.n_states)), setting)
 
 
 def _parameters(policy: Callable[..., SupportsIndex]) -> int:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
     from chary.wrappers import Guard
-    from chary.wrappers.lanes import VectorLanes
 
 __all__ = ["Episode", "rollout", "rollout_many"]
 
@@ -56,7 +55,7 @@ def rollout(
     """
     import gymnasium
 
-    from chary.wrappers.spaces import as_seed, discrete_size
+    from chary.wrappers.spaces import action_mask, as_seed, check_in_mask, discrete_size
 
     seed = as_seed(seed)
     _check_counts(episodes, first)
@@ -71,44 +70,42 @@ def rollout(
         check_integer("horizon", horizon, minimum=1, way_out="Use None to leave it to the environment.")
     discrete_size("observation_space", env.observation_space)
     n_actions = discrete_size("action_space", env.action_space)
-    return _rollout(env, agent, range(first, first + episodes), seed, n_actions, horizon, before_finish)
+
+    def play() -> Iterator[Episode]:
+        for k in range(first, first + episodes):
+            observation, info = env.reset(seed=seed if k == first else None)
+            state = int(observation)
+            agent.begin(k, state)
+            transitions: list[Transition] = []
+            decisions: list[Decision] = []
+            done = False
+            while not done:
+                t = len(transitions)
+                decision = agent.act(k, t, state)
+                if "action_mask" in info:
+                    check_in_mask(env, decision.action, action_mask(info["action_mask"], n_actions))
+                observation, reward, terminated, truncated, info = env.step(decision.action)
+                step = Transition(state, decision.action, float(reward), int(observation), bool(terminated))
+                agent.observe(k, step)
+                transitions.append(step)
+                decisions.append(decision)
+                state = step.next_state
+                done = bool(terminated or truncated) or t + 1 == horizon
+            episode = Episode(k, tuple(transitions), tuple(decisions))
+            if before_finish is not None:
+                before_finish(episode)
+            agent.finish(k)
+            yield episode
+
+    return play()
 
 
-def _rollout(
-    env: gymnasium.Env[Any, Any],
-    agent: Agent,
-    numbers: range,
-    seed: int | None,
-    n_actions: int,
-    horizon: int | None,
-    before_finish: Callable[[Episode], None] | None,
-) -> Iterator[Episode]:
-    from chary.wrappers.spaces import action_mask, check_in_mask
+class _Lane(NamedTuple):
+    """An episode under way in a lane."""
 
-    for k in numbers:
-        observation, info = env.reset(seed=seed if k == numbers.start else None)
-        state = int(observation)
-        agent.begin(k, state)
-        transitions: list[Transition] = []
-        decisions: list[Decision] = []
-        done = False
-        while not done:
-            t = len(transitions)
-            decision = agent.act(k, t, state)
-            if "action_mask" in info:
-                check_in_mask(env, decision.action, action_mask(info["action_mask"], n_actions))
-            observation, reward, terminated, truncated, info = env.step(decision.action)
-            step = Transition(state, decision.action, float(reward), int(observation), bool(terminated))
-            agent.observe(k, step)
-            transitions.append(step)
-            decisions.append(decision)
-            state = step.next_state
-            done = bool(terminated or truncated) or t + 1 == horizon
-        episode = Episode(k, tuple(transitions), tuple(decisions))
-        if before_finish is not None:
-            before_finish(episode)
-        agent.finish(k)
-        yield episode
+    number: int
+    transitions: list[Transition]
+    decisions: list[Decision]
 
 
 def rollout_many(
@@ -141,7 +138,7 @@ def rollout_many(
     """
     from chary.wrappers.guard import Guard, horizon_of
     from chary.wrappers.lanes import VectorLanes
-    from chary.wrappers.spaces import as_seed, discrete_size
+    from chary.wrappers.spaces import as_seed, check_in_mask, discrete_size
 
     seed = as_seed(seed)
     _check_counts(episodes, first)
@@ -149,24 +146,8 @@ def rollout_many(
     if not isinstance(agent, Guard):
         raise InvalidSetting(f"'agent' must have the methods of a Guard, got {type(agent).__name__}.")
     discrete_size("observation_space", envs.single_observation_space)
-    numbers = range(first, first + episodes)
-    return _rollout_many(lanes, agent, numbers, seed, horizon_of(agent, None), str(envs))
-
-
-class _Lane(NamedTuple):
-    """An episode under way in a lane."""
-
-    number: int
-    transitions: list[Transition]
-    decisions: list[Decision]
-
-
-def _rollout_many(
-    lanes: VectorLanes, agent: Guard[int], numbers: range, seed: int | None, horizon: int | None, name: str
-) -> Iterator[Episode]:
-    from chary.wrappers.spaces import check_in_mask
-
-    left = iter(numbers)
+    horizon, name = horizon_of(agent, None), str(envs)
+    left = iter(range(first, first + episodes))
     under_way: dict[int, _Lane] = {}
 
     def begin(begun: list[int]) -> None:
@@ -175,45 +156,48 @@ def _rollout_many(
             agent.begin(number, lanes.state[i])
             under_way[i] = _Lane(number, [], [])
 
-    try:
-        unfinished = len(numbers)
-        if unfinished:
-            begin(lanes.reset(seed, None)[2])
-        while unfinished:
-            begin(lanes.reset_ended())
-            lanes.check_ready(
-                horizon, [len(under_way[i].decisions) if i in under_way else 0 for i in range(lanes.n)]
-            )
-            playing = sorted(under_way)
-            now = [under_way[i] for i in playing]
-            decisions = agent.act_many(
-                [lane.number for lane in now],
-                [len(lane.decisions) for lane in now],
-                [lanes.state[i] for i in playing],
-            )
-            actions = lanes.any_actions()
-            for i, lane, decision in zip(playing, now, decisions, strict=True):
-                check_in_mask(f"lane {i} of {name}", decision.action, lanes.mask[i])
-                lane.decisions.append(decision)
-                actions[i] = decision.action
-            answer = lanes.step(actions)
-            finished = []
-            for move in answer.moves:
-                if move.lane not in under_way:
-                    continue
-                lane = under_way[move.lane]
-                agent.observe(lane.number, move.transition)
-                lane.transitions.append(move.transition)
-                if move.ended:
-                    del under_way[move.lane]
-                    agent.finish(lane.number)
-                    finished.append(Episode(lane.number, tuple(lane.transitions), tuple(lane.decisions)))
-            begin(answer.begun)
-            unfinished -= len(finished)
-            yield from finished
-    finally:
-        for lane in under_way.values():
-            agent.abandon(lane.number)
+    def play() -> Iterator[Episode]:
+        try:
+            unfinished = episodes
+            if unfinished:
+                begin(lanes.reset(seed, None)[2])
+            while unfinished:
+                begin(lanes.reset_ended())
+                lanes.check_ready(
+                    horizon, [len(under_way[i].decisions) if i in under_way else 0 for i in range(lanes.n)]
+                )
+                playing = sorted(under_way)
+                now = [under_way[i] for i in playing]
+                decisions = agent.act_many(
+                    [lane.number for lane in now],
+                    [len(lane.decisions) for lane in now],
+                    [lanes.state[i] for i in playing],
+                )
+                actions = lanes.any_actions()
+                for i, lane, decision in zip(playing, now, decisions, strict=True):
+                    check_in_mask(f"lane {i} of {name}", decision.action, lanes.mask[i])
+                    lane.decisions.append(decision)
+                    actions[i] = decision.action
+                answer = lanes.step(actions)
+                finished = []
+                for move in answer.moves:
+                    if move.lane not in under_way:
+                        continue
+                    lane = under_way[move.lane]
+                    agent.observe(lane.number, move.transition)
+                    lane.transitions.append(move.transition)
+                    if move.ended:
+                        del under_way[move.lane]
+                        agent.finish(lane.number)
+                        finished.append(Episode(lane.number, tuple(lane.transitions), tuple(lane.decisions)))
+                begin(answer.begun)
+                unfinished -= len(finished)
+                yield from finished
+        finally:
+            for lane in under_way.values():
+                agent.abandon(lane.number)
+
+    return play()
 
 
 def _check_counts(episodes: int, first: int) -> None:

@@ -74,8 +74,27 @@ def check_plan(
         chains = [check_integer("chains", chain, minimum=0) for chain in chains]
     except TypeError as problem:
         raise InvalidSetting(f"'states' and 'chains' must be lists, got {problem}.") from problem
-    first = [_answers(plan, t, s, chains, allowed, free_baseline) for t, s in questions]
-    again = [_answers(plan, t, s, chains, allowed, free_baseline) for t, s in reversed(questions)]
+
+    def answers(t: int, s: S) -> dict[str, float]:
+        """Return the plan's checked results at (t, s), each under the name of its call."""
+        options = None if allowed is None else allowed(s)
+        baseline = _action("baseline", plan.baseline(t, s), t, s, options)
+        explored = {chain: _action("explore", plan.explore(chain, t, s), t, s, options) for chain in chains}
+        priced = {baseline, *explored.values(), *(options or ())}
+        charges = {a: _charge(plan.charge(t, s, a), t, s, a) for a in sorted(priced)}
+        if free_baseline and charges[baseline] != 0:
+            raise InvalidBudget(
+                f"'charge' must be 0 for the baseline's own action, got {charges[baseline]!r} at t = {t}, "
+                f"s = {s!r}, a = {baseline}. Return 0.0 where a == baseline(t, s)."
+            )
+        return {
+            "baseline": baseline,
+            **{f"explore(chain={chain})": a for chain, a in explored.items()},
+            **{f"charge(a={a})": charge for a, charge in charges.items()},
+        }
+
+    first = [answers(t, s) for t, s in questions]
+    again = [answers(t, s) for t, s in reversed(questions)]
     for (t, s), before, after in zip(questions, first, reversed(again), strict=True):
         for question, answer in before.items():
             if after.get(question) != answer:
@@ -125,32 +144,6 @@ def check_critic(critic: Critic, observations: ArrayLike, n_actions: int) -> Non
                 f"'q_values' of {name} must not depend on the rest of the batch, got {first[row, a]!r} in it "
                 f"and {alone[a]!r} alone for observation {row}, action {a}. Normalise by fixed numbers."
             )
-
-
-def _answers(
-    plan: Plan[S],
-    t: int,
-    s: S,
-    chains: Collection[int],
-    allowed: Callable[[S], Collection[int]] | None,
-    free_baseline: bool,
-) -> dict[str, float]:
-    """Return the plan's checked results at (t, s), each under the name of its call."""
-    options = None if allowed is None else allowed(s)
-    baseline = _action("baseline", plan.baseline(t, s), t, s, options)
-    explored = {chain: _action("explore", plan.explore(chain, t, s), t, s, options) for chain in chains}
-    priced = {baseline, *explored.values(), *(options or ())}
-    charges = {a: _charge(plan.charge(t, s, a), t, s, a) for a in sorted(priced)}
-    if free_baseline and charges[baseline] != 0:
-        raise InvalidBudget(
-            f"'charge' must be 0 for the baseline's own action, got {charges[baseline]!r} at t = {t}, "
-            f"s = {s!r}, a = {baseline}. Return 0.0 where a == baseline(t, s)."
-        )
-    return {
-        "baseline": baseline,
-        **{f"explore(chain={chain})": a for chain, a in explored.items()},
-        **{f"charge(a={a})": charge for a, charge in charges.items()},
-    }
 
 
 def _action(question: str, answer: object, t: int, s: object, options: Collection[int] | None) -> int:

@@ -30,20 +30,15 @@ def log_ticks(panel: Panel, letter: str) -> tuple[list[float], list[str]]:
 
     An x axis with a place for 0 has a tick there.
     """
-    values = [
-        value
-        for series in panel.series
-        for value in (series.x if letter == "x" else (*series.y, *series.low, *series.high))
-        if math.isfinite(value) and value > 0
-    ] or [1.0]
-    low, high = math.log10(min(values)), math.log10(max(values))
+    shown = [x for series in panel.series for x in series.x] if letter == "x" else _shown(panel)
+    values = [value for value in shown if math.isfinite(value) and value > 0] or [1.0]
+    least, most = min(values), max(values)
+    low, high = math.log10(least), math.log10(most)
     if high - low < ONE_DECADE:
         # Too short for powers of ten: even steps, as on any other axis.
-        size = 10.0 ** math.floor(math.log10(max(values) - min(values) or max(values)))
-        step = next(
-            s for s in (size / 5, size / 2, size, 2 * size) if (max(values) - min(values)) / s <= MOST_TICKS
-        )
-        ticks = [i * step for i in range(math.floor(min(values) / step), math.ceil(max(values) / step) + 1)]
+        size = 10.0 ** math.floor(math.log10(most - least or most))
+        step = next(s for s in (size / 5, size / 2, size, 2 * size) if (most - least) / s <= MOST_TICKS)
+        ticks = [i * step for i in range(math.floor(least / step), math.ceil(most / step) + 1)]
     else:
         steps = (1.0, 2.0, 5.0) if high - low < FEW_DECADES else (1.0,)
         powers = range(math.floor(low), math.ceil(high) + 1)
@@ -51,9 +46,9 @@ def log_ticks(panel: Panel, letter: str) -> tuple[list[float], list[str]]:
     # By default an axis extends this far beyond its data.
     room = 0.02 + 0.05 * (high - low)
     reach = (10 ** (low - room), 10 ** (high + room))
-    inside = [tick for tick in ticks if reach[0] <= tick <= reach[1]] or [min(values)]
+    inside = [tick for tick in ticks if reach[0] <= tick <= reach[1]] or [least]
     for digits in DIGITS_OF_TICKS:
-        names = [_tick_name(tick, digits, small=min(values) < SMALL) for tick in inside]
+        names = [_tick_name(tick, digits, small=least < SMALL) for tick in inside]
         if len(set(names)) == len(names):
             break
     kept = list(zip(inside, names, strict=True))
@@ -78,17 +73,17 @@ def _tick_name(tick: float, digits: int = 4, *, small: bool = False) -> str:
 
 def from_zero(panel: Panel) -> tuple[float, float] | None:
     """Return the range of a linear y axis without negative values; None for other panels."""
-    values = [
-        value
-        for series in panel.series
-        for value in (*series.y, *series.low, *series.high)
-        if math.isfinite(value)
-    ]
+    values = [value for value in _shown(panel) if math.isfinite(value)]
     if panel.y_log or not panel.y_zero or min(values, default=0.0) < 0:
         return None
     if panel.y_top is not None:
         return (0.0, panel.y_top)
     return (0.0, 1.06 * max(values) if any_above_zero(panel) else 1.0)
+
+
+def _shown(panel: Panel) -> list[float]:
+    """Return all values on the y axis, NaN where there is none."""
+    return [value for series in panel.series for value in (*series.y, *series.low, *series.high)]
 
 
 def any_above_zero(panel: Panel) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from chary.charts._axes import at, from_zero, known_ends, log_ticks
 from chary.charts.chart import Chart, Panel, Series
@@ -87,22 +88,20 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             axes.plot(x, series.y, "o", markersize=5, **style)
         else:
             marker: dict[str, Any] = {"marker": "o", "markersize": 4.5} if series.kind == "path" else {}
-            xs, ys = _joinable(x, series.y)
-            axes.plot(xs, ys, linestyle=PATTERNS[series.dash], linewidth=1.6, **marker, **style)
+            known = np.isfinite(series.y)
+            joined = np.array(x)[known], np.array(series.y)[known]
+            axes.plot(*joined, linestyle=PATTERNS[series.dash], linewidth=1.6, **marker, **style)
         _draw_interval(axes, series, x)
+    if (reach := from_zero(panel)) is not None:
+        axes.set_ylim(*reach)
     for letter, axis, log in (("x", axes.xaxis, panel.x_log), ("y", axes.yaxis, panel.y_log)):
         if log:
             axes.set(**{f"{letter}scale": "log"})
             axis.set_ticks(*log_ticks(panel, letter))
             axis.set_ticks([], minor=True)
-    if (reach := from_zero(panel)) is not None:
-        axes.set_ylim(*reach)
-    # Whole numbers, as on the page: a factor next to the axis is easily overlooked.
-    for axis, log in ((axes.xaxis, panel.x_log), (axes.yaxis, panel.y_log)):
-        if not log:
-            low, high = axis.get_view_interval()
-            if max(abs(low), abs(high)) >= 1000:
-                axis.set_major_formatter("{x:,.0f}")
+        elif max(abs(end) for end in axis.get_view_interval()) >= 1000:
+            # Whole numbers, as on the page: a factor next to the axis is easily overlooked.
+            axis.set_major_formatter("{x:,.0f}")
     if panel.categories:
         lean: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, panel.categories)) > 40 else {}
         axes.set_xticks(range(len(panel.categories)), panel.categories, **lean)
@@ -118,42 +117,22 @@ def _draw_interval(axes: Axes, series: Series, x: Sequence[float]) -> None:
     known = known_ends(series)
     if not known:
         return
-    there = [x[i] for i in known]
-    low, high = [series.low[i] for i in known], [series.high[i] for i in known]
+    there, y, low, high = (np.take(each, known) for each in (x, series.y, series.low, series.high))
     if series.kind == "line":
         axes.fill_between(there, low, high, color=series.colour, alpha=BAND_OPACITY, linewidth=0)
         return
-    below = [max(series.y[i] - series.low[i], 0.0) for i in known]
-    above = [max(series.high[i] - series.y[i], 0.0) for i in known]
-    axes.errorbar(
-        there,
-        [series.y[i] for i in known],
-        yerr=[below, above],
-        fmt="none",
-        ecolor=INK if series.kind == "bars" else series.colour,
-        elinewidth=1.0,
-        capsize=2.5,
-    )
+    ends = np.maximum([y - low, high - y], 0.0)
+    colour = INK if series.kind == "bars" else series.colour
+    axes.errorbar(there, y, yerr=ends, fmt="none", ecolor=colour, elinewidth=1.0, capsize=2.5)
 
 
 def _handle(series: Series) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    style: dict[str, Any] = {"color": series.colour, "label": series.label}
     if series.kind == "bars":
-        return Patch(color=series.colour, label=series.label)
-    return Line2D(
-        [],
-        [],
-        color=series.colour,
-        linestyle="" if series.kind == "points" else PATTERNS[series.dash],
-        marker="o" if series.kind in ("points", "path") else "",
-        markersize=5,
-        linewidth=1.8,
-        label=series.label,
-    )
-
-
-def _joinable(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float]]:
-    known = [i for i in range(len(y)) if math.isfinite(y[i])]
-    return [x[i] for i in known], [y[i] for i in known]
+        return Patch(**style)
+    line: Any = "" if series.kind == "points" else PATTERNS[series.dash]
+    marker = "o" if series.kind in ("points", "path") else ""
+    return Line2D([], [], linestyle=line, marker=marker, markersize=5, linewidth=1.8, **style)

@@ -12,6 +12,8 @@ from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK
 # Digits of a number in an interactive figure: more than a screen can show.
 DIGITS = 5
 ROW_PIXELS = 250
+# The title of a panel starts at its upper left corner.
+ON_THE_CORNER = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
 
 
 def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
     """
     across = chart.columns if columns is None else columns
     rows = -(-len(chart.panels) // across)
+    kinds = {series.kind for panel in chart.panels for series in panel.series}
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
         "height": rows * (ROW_PIXELS + 70) + 40,
@@ -35,7 +38,7 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
         "plot_bgcolor": "#ffffff",
         "modebar": {"bgcolor": "rgba(255,255,255,0.85)", "color": "#8A8F98", "activecolor": INK},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
-        "hovermode": "x unified" if _all_lines(chart) else "closest",
+        "hovermode": "x unified" if kinds <= {"line"} else "closest",
         "hoverlabel": {"font": {"size": 11}, "namelength": -1},
         "barmode": "group",
         "bargap": 1 - BAR_GROUP,
@@ -58,17 +61,7 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
             y_axis["matches"] = "y"
         layout[f"xaxis{number}"], layout[f"yaxis{number}"] = x_axis, y_axis
         layout["annotations"].append(
-            {
-                "text": f"<b>{panel.title}</b>",
-                "x": left,
-                "y": top,
-                "xref": "paper",
-                "yref": "paper",
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"size": 12},
-            }
+            {"text": f"<b>{panel.title}</b>", "x": left, "y": top, **ON_THE_CORNER, "font": {"size": 12}}
         )
         for series in panel.series:
             data += _traces(series, panel, number)
@@ -152,10 +145,6 @@ def _traces(series: Series, panel: Panel, number: str) -> list[dict[str, Any]]:
     else:
         trace["hovertemplate"] = f"{series.label}: %{{y:.4~g}}<extra></extra>"
     return [*traces, trace]
-
-
-def _all_lines(chart: Chart) -> bool:
-    return all(series.kind == "line" for panel in chart.panels for series in panel.series)
 
 
 def _short(value: float) -> float | int | None:

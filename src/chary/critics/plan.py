@@ -119,7 +119,7 @@ class CriticPlan:
         known = {key: self._memory[key] for key in keys if key in self._memory}
         new = {key: i for i, key in enumerate(keys) if key not in known}
         if new:
-            known |= self._asked(list(new), list(new.values()), seen, given)
+            known |= self._asked(new, seen, given)
         rows = [known[key] for key in keys]
         for key in new:
             if len(self._memory) >= self._size:
@@ -128,8 +128,9 @@ class CriticPlan:
         return Prices(np.array([a for a, _ in rows]), np.stack([charges for _, charges in rows]))
 
     def _asked(
-        self, keys: list[tuple[object, ...]], index: list[int], seen: Array, given: Bools | None
+        self, new: dict[tuple[object, ...], int], seen: Array, given: Bools | None
     ) -> dict[tuple[object, ...], tuple[int, Floats]]:
+        index = list(new.values())
         observations = seen[index]
         masks = self._masks(observations) if given is None else given[index]
         values = self.bounds.evaluate(observations, self.n_actions, masks)
@@ -140,7 +141,7 @@ class CriticPlan:
         charges[rows, values.baseline] = 0.0
         if masks is not None:
             charges[~masks] = np.inf
-        return {key: (int(values.baseline[i]), charges[i]) for i, key in enumerate(keys)}
+        return {key: (int(values.baseline[i]), charges[i]) for i, key in enumerate(new)}
 
     def _masks(self, observations: Array) -> Bools | None:
         if self._allowed is None:

@@ -51,8 +51,7 @@ def load_results(where: str | Path, *, table: str = "runs") -> pl.DataFrame:
         UnknownName: if there is no such table.
     """
     check_choice("table", table, TABLES)
-    tables = load_tables(where)
-    return tables.runs if table == "runs" else tables.curves
+    return load_tables(where)[TABLES.index(table)]
 
 
 def load_tables(where: str | Path) -> Tables:

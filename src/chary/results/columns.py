@@ -14,6 +14,8 @@ from chary.sweeps.folder import StoredRun
 
 # Points of a learning curve; the last is the last episode.
 POINTS = 100
+# Early and late in a run are its first and its last tenth.
+TENTH = 10
 
 R = TypeVar("R", bound="Judged")
 # By name: the Polars type, and the value for a run (one per point, for curves).
@@ -39,6 +41,11 @@ class Judged(ABC):
     @abstractmethod
     def at(self) -> Ints:
         """The last episode of each window, counted from 1."""
+
+    @property
+    def tenth(self) -> int:
+        """Episodes of a tenth."""
+        return max(1, int(self.at[-1]) // TENTH)
 
     @property
     def starts(self) -> Ints:

@@ -21,8 +21,6 @@ from chary.results.columns import POINTS, Columns, Judged, Schema, points_of
 ACTIONS = 4
 # The agent that has a shield.
 SHIELDED = "chary"
-# Early and late in a run are its first and its last tenth.
-TENTH = 10
 
 
 class HIVRun(Judged):
@@ -32,11 +30,6 @@ class HIVRun(Judged):
     def raw(self) -> Floats:
         """Discounted return per episode, in the problem's own units."""
         return self.floats("raw_returns")
-
-    @property
-    def tenth(self) -> int:
-        """Episodes of a tenth."""
-        return max(1, len(self.raw) // TENTH)
 
     @property
     def audited(self) -> int:

@@ -12,9 +12,6 @@ from chary.arrays import Floats, Ints
 from chary.audit import violates
 from chary.results.columns import Columns, Judged, Schema, points_of
 
-# The slopes early and late in a run are those of its first and its last tenth.
-TENTH = 10
-
 
 class TabularRun(Judged):
     """A stored run of a tabular problem, judged at one budget."""
@@ -28,11 +25,6 @@ class TabularRun(Judged):
     def half(self) -> int:
         """Episodes of the first half."""
         return len(self.regret) // 2
-
-    @property
-    def tenth(self) -> int:
-        """Episodes of a tenth."""
-        return max(1, len(self.regret) // TENTH)
 
     def broken(self, name: str = "true_deficit") -> NDArray[np.bool_]:
         """Return whether each episode broke the budget, in scaled units as `Run.violations` judges."""

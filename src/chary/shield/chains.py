@@ -6,6 +6,7 @@ import bisect
 import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from chary.errors import InvalidData
@@ -135,15 +136,11 @@ class Pool(Generic[S]):
         self._waiting: dict[int, Chain[S]] = {}
         self._at: dict[S, list[Chain[S]]] = {}
         self._open = 0
-        self._started = 0
+        # The number of chains ever started; also the id of the next one.
+        self.started = 0
 
     def __len__(self) -> int:
         return self._open
-
-    @property
-    def started(self) -> int:
-        """The number of chains ever started; also the id of the next one."""
-        return self._started
 
     @property
     def has_room(self) -> bool:
@@ -152,7 +149,7 @@ class Pool(Generic[S]):
 
     def restore(self, started: int, chains: Iterable[Chain[S]]) -> None:
         """Take on open chains and the number of those ever started."""
-        self._started = started
+        self.started = started
         for chain in chains:
             if not chain.complete:
                 self._open += 1
@@ -204,11 +201,11 @@ class Pool(Generic[S]):
 
     def draft(self, s: S, *, ended: int) -> Chain[S]:
         """Return the chain that would be started at `s`; the pool is unchanged until it is admitted."""
-        return Chain(self._started, s, born=ended, last_advanced=ended)
+        return Chain(self.started, s, born=ended, last_advanced=ended)
 
     def admit(self, chain: Chain[S]) -> None:
         """Open a drafted chain: it now counts as started and takes room."""
-        self._started += 1
+        self.started += 1
         self._open += 1
 
     def wait(self, chain: Chain[S], target: S) -> None:
@@ -217,7 +214,7 @@ class Pool(Generic[S]):
         chain.waiting = True
         self._waiting[chain.id] = chain
         if self._exact:
-            bisect.insort(self._at.setdefault(target, []), chain, key=_age)
+            bisect.insort(self._at.setdefault(target, []), chain, key=attrgetter("id"))
 
     def take(self, chain: Chain[S]) -> None:
         """Hand a waiting chain to an episode: no other can take it until it is let go."""
@@ -250,7 +247,3 @@ def _kept(steps: Iterable[Step[S]], keep: Callable[[object], Any]) -> list[list[
 
 def _recalled(steps: Iterable[Sequence[Any]], recall: Callable[[Any], object]) -> list[Step[Any]]:
     return [Step(s, a, s_next, recall(kept)) for s, a, s_next, kept in steps]
-
-
-def _age(chain: Chain[Any]) -> int:
-    return chain.id

@@ -80,11 +80,9 @@ class Shield(Generic[S]):
         self._rule = rule if chains else rule._replace(closes=True)
         self._horizon = check_integer("horizon", horizon, minimum=1)
         self._by_meta_clock = check_choice("clock", clock, CLOCKS) == "meta"
-        self._patience = (
-            None
-            if patience is None
-            else check_integer("patience", patience, minimum=0, way_out="Use None to wait for ever.")
-        )
+        if patience is not None:
+            patience = check_integer("patience", patience, minimum=0, way_out="Use None to wait for ever.")
+        self._patience = patience
         self._chains = chains
         self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
         self._episodes: dict[Hashable, Account[S]] = {}

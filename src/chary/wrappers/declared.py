@@ -80,7 +80,7 @@ def setting_of(
             "value_cap": value_cap,
             "support": support,
         }
-        return _told(base, env, horizon, given)
+        return _told(base.mdp.setting, _limit(env), horizon, given)
     if horizon is None:
         horizon = base.horizon if isinstance(base, Padded) else _limit(env)
     if horizon is None:
@@ -101,20 +101,13 @@ def setting_of(
     )
 
 
-def _told(
-    tabular: TabularEnv,
-    env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any],
-    horizon: int | None,
-    given: Mapping[str, object],
-) -> Setting:
+def _told(setting: Setting, limit: int | None, horizon: int | None, given: Mapping[str, object]) -> Setting:
     """Return the setting of a TabularEnv, perhaps with fewer steps."""
-    setting = tabular.mdp.setting
     for name, value in given.items():
         if value is not None:
             raise InvalidSetting(
                 f"{name!r} must be left to the MDP of a TabularEnv, got {value!r}. Change the MDP instead."
             )
-    limit = _limit(env)
     most = setting.horizon if limit is None else min(limit, setting.horizon)
     steps = most if horizon is None else check_integer("horizon", horizon, minimum=1)
     if steps > most:

@@ -164,7 +164,7 @@ class VectorLanes:
         observations, rewards, terminated, truncated, infos = raw
         before = [int(i) for i in np.flatnonzero(self.playing)]
         begun = [int(i) for i in np.flatnonzero(~self.playing)]
-        left = [self.state[i] for i in range(self.n)]
+        left = list(self.state)
         self._look(observations, infos, range(self.n))
         moves = []
         for i in before:
