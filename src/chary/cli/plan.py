@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ from chary.storage.files import as_json as json_line
 from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
-    from chary.preview import Preview
+    from chary.preview import BudgetOutcome, HelpfulPair, Preview
 
 PLAN_FILES = ("plan.json", "plan.html")
 
@@ -70,44 +71,35 @@ def _plan(
 
 
 def _show(found: Preview) -> None:
+    from chary.pages import Table
     from chary.preview.result import percent
 
     print("\n".join(found.sentences()))
     print()
-    show(
-        ("eta", "rule", "standing", "differing steps", "episodes with one", "may act", "booked per episode"),
-        [
-            (
-                f"{each.eta:g}",
-                each.rule,
-                each.standing,
-                percent(each.deviating),
-                percent(each.episodes_deviating),
-                percent(each.explored),
-                f"{each.charge_per_episode:.4g}",
-            )
-            for each in found.outcomes
-        ],
-    )
+    budgets: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
+        ("eta", lambda each: f"{each.eta:g}"),
+        ("rule", lambda each: each.rule),
+        ("standing", lambda each: each.standing),
+        ("differing steps", lambda each: percent(each.deviating)),
+        ("episodes with one", lambda each: percent(each.episodes_deviating)),
+        ("may act", lambda each: percent(each.explored)),
+        ("booked per episode", lambda each: f"{each.charge_per_episode:.4g}"),
+    ]
+    show(*Table.of(budgets, found.outcomes))
     print()
     for basis in found.rules:
         print(f"{basis.rule} ({basis.standing}) relies on {basis.leans_on}.")
     if found.helpful:
         print()
-        show(
-            ("state", "action", "seen", "supposed", "mean charge before", "after"),
-            [
-                (
-                    str(each.state),
-                    str(each.action),
-                    str(each.visits),
-                    f"{each.added} more",
-                    f"{each.charge_before:.4g}",
-                    f"{each.charge_after:.4g}",
-                )
-                for each in found.helpful
-            ],
-        )
+        pairs: list[tuple[str, Callable[[HelpfulPair], str]]] = [
+            ("state", lambda each: str(each.state)),
+            ("action", lambda each: str(each.action)),
+            ("seen", lambda each: str(each.visits)),
+            ("supposed", lambda each: f"{each.added} more"),
+            ("mean charge before", lambda each: f"{each.charge_before:.4g}"),
+            ("after", lambda each: f"{each.charge_after:.4g}"),
+        ]
+        show(*Table.of(pairs, found.helpful))
         print(found.helpful_note)
     print()
     for note in found.notes:

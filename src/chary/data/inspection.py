@@ -214,21 +214,13 @@ def _odd_rewards(log: Log) -> list[Suspicion]:
 
 
 def _odd_endings(log: Log, setting: Setting | None) -> list[Suspicion]:
-    ends = np.unique(log.next_state[log.terminated])
-    if setting is not None:
-        ends = np.union1d(ends, np.flatnonzero(setting.terminal))
-    goes_on = np.isin(log.state, ends) | (np.isin(log.next_state, ends) & ~log.terminated)
-    states = np.unique(
-        np.concatenate(
-            [log.state[goes_on & np.isin(log.state, ends)], log.next_state[goes_on & ~log.terminated]]
-        )
-    )
-    named = [int(s) for s in states if s in ends][:NAMED]
+    starts, leads = log.past_endings(() if setting is None else np.flatnonzero(setting.terminal))
+    named = np.union1d(log.state[starts], log.next_state[leads])[:NAMED].tolist()
     rule = (
         f"a step from or to a state that ends other episodes ({', '.join(map(str, named))}), which agents "
         "refuse: give endings a separate state with log.with_own_ending()"
     )
-    return _suspicion(log, "ending", goes_on, rule)
+    return _suspicion(log, "ending", starts | leads, rule)
 
 
 def _odd_episodes(log: Log) -> list[Suspicion]:

@@ -428,18 +428,22 @@ class Log:
             "Use reward='estimated' if it is not a known function of the transition.",
         )
 
+    def past_endings(self, terminal: ArrayLike = ()) -> tuple[Bools, Bools]:
+        """Return the steps from and to a state that is terminal or ends another episode, (N,) each."""
+        ends = np.union1d(self.next_state[self.terminated], np.array(terminal, dtype=np.int64))
+        return np.isin(self.state, ends), np.isin(self.next_state, ends) & ~self.terminated
+
     def _check_endings(self, setting: Setting) -> None:
         """Raise InvalidData at a state that ends some episodes and not others."""
-        ends = setting.terminal.copy()
-        ends[self.next_state[self.terminated]] = True
-        goes_on = ends[self.state] | (ends[self.next_state] & ~self.terminated)
+        starts, leads = self.past_endings(np.flatnonzero(setting.terminal))
         self.places.refuse(
             "terminated",
             "be true whenever a state is reached that ends other episodes",
-            goes_on,
+            starts | leads,
             lambda i: (
-                f"a step {'from' if ends[self.state[i]] else 'to'} such a state, "
-                f"{self.state[i] if ends[self.state[i]] else self.next_state[i]},"
+                f"a step from such a state, {self.state[i]},"
+                if starts[i]
+                else f"a step to such a state, {self.next_state[i]},"
             ),
             "Give endings a separate state: log.with_own_ending().",
         )

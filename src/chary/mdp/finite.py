@@ -162,7 +162,6 @@ class FiniteMDP:
             if rest or A == 0:
                 raise InvalidMDP(f"'P' must have shape (S * A, S), got {entries[0].shape}.")
             s, a = np.divmod(entries[0].row.astype(np.int64), A)
-            x, p = entries[0].col.astype(np.int64), entries[0].data
         else:
             A = len(entries)
             if any(m.shape != (S, S) for m in entries):
@@ -171,8 +170,8 @@ class FiniteMDP:
                 )
             s = np.concatenate([m.row for m in entries]).astype(np.int64)
             a = np.concatenate([np.full(len(m.row), i) for i, m in enumerate(entries)]).astype(np.int64)
-            x = np.concatenate([m.col for m in entries]).astype(np.int64)
-            p = np.concatenate([m.data for m in entries])
+        x = np.concatenate([m.col for m in entries]).astype(np.int64)
+        p = np.concatenate([m.data for m in entries])
         rewards = as_rewards(R, S, A)
         if rewards.ndim == 3:
             raise InvalidMDP(

@@ -65,7 +65,7 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
             "Rewards can be negative and episodes end early: they were filled up with steps of reward 0 in "
             "a separate state, which are not counted below. An agent needs the same: log.padded(horizon)."
         )
-    elif _mixed_endings(log):
+    elif np.any(log.past_endings()):
         log = log.with_own_ending()
         notes.append(
             "Some states end episodes at one time and not at another: endings were given a separate state. "
@@ -210,12 +210,6 @@ def _check_support(log: Log, setting: Setting) -> None:
             f"'support' must cover the successors seen, got {int(setting.support[p])} with {int(seen[p])} of "
             f"state {s}, action {int(setting.pair_action[p])}. Declare more, or leave it out."
         )
-
-
-def _mixed_endings(log: Log) -> bool:
-    ends = np.unique(log.next_state[log.terminated])
-    goes_on = np.isin(log.state, ends) | (np.isin(log.next_state, ends) & ~log.terminated)
-    return bool(goes_on.any())
 
 
 def _assumed(options: PreviewOptions) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
 from chary.sweeps.run_spec import RunSpec
@@ -52,9 +52,9 @@ class AnyConditions:
     def changed(self, changes: Mapping[str, Any]) -> Self:
         """Return these conditions with some changed."""
 
-    @abstractmethod
     def of_every_run(self) -> dict[str, Any]:
         """Return the fields of a RunSpec that all runs share."""
+        return {name: getattr(self, name) for name in names_of(RunSpec) if name in names_of(self)}
 
     def check_shared(self) -> None:
         """Raise InvalidSetting unless the conditions that every family has are in range."""
@@ -76,6 +76,9 @@ class AnyAlgorithm:
         step_bound_share: With rule capped: the step bound as a share of the budget, in (0, 1].
         options: Options of the agent beyond those that all runs share.
     """
+
+    # The agents that keep a budget, unless their rule keeps none.
+    budgeted_agents: ClassVar[tuple[str, ...]]
 
     label: str
     agent: str
@@ -99,11 +102,6 @@ class AnyAlgorithm:
 
     @staticmethod
     @abstractmethod
-    def budgeted_agents() -> tuple[str, ...]:
-        """Return the agents that keep a budget, unless their rule keeps none."""
-
-    @staticmethod
-    @abstractmethod
     def options_of(agent: str) -> tuple[str, ...]:
         """Return the options that an agent may be given."""
 
@@ -118,7 +116,7 @@ class AnyAlgorithm:
     @property
     def budgeted(self) -> bool:
         """Whether it keeps a budget. It is then run once per budget, and otherwise once."""
-        return self.agent in self.budgeted_agents() and self.options.get("rule") not in WITHOUT_BUDGET
+        return self.agent in self.budgeted_agents and self.options.get("rule") not in WITHOUT_BUDGET
 
     def with_step_bound(self, options: dict[str, Any], eta: float | None) -> dict[str, Any]:
         """Return the options with the step bound that belongs to a budget."""
@@ -161,7 +159,7 @@ class Family:
     problems: tuple[str, ...]
     conditions: type[AnyConditions]
     algorithm: type[AnyAlgorithm]
-    check: Callable[[RunSpec], None]
+    check: Callable[[RunSpec], object]
     simulation: Callable[[RunSpec], Any]
     arrays: Callable[[Any], dict[str, Any]]
     compiled: Callable[[RunSpec], str]

@@ -12,13 +12,7 @@ from typing import Any
 
 from chary.deep.options import AGENTS, DeepOptions
 from chary.envs.hiv.parameters import EFFICACIES, PATIENTS
-from chary.errors import (
-    InvalidSetting,
-    check_choice,
-    check_integer,
-    check_real,
-    check_seed,
-)
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
 
@@ -84,24 +78,17 @@ class HIVConditions(AnyConditions):
             given["learner"] = {**self.learner, **given["learner"]}
         return replace(self, **given)
 
-    def of_every_run(self) -> dict[str, Any]:
-        """Return the fields of a RunSpec that all runs share."""
-        return {"problem": self.problem, "episodes": self.episodes, "warmup": self.warmup}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HIVAlgorithm(AnyAlgorithm):
     """One line of the figures: a deep agent and its options, see `AnyAlgorithm`."""
 
+    budgeted_agents = ("chary",)
+
     @staticmethod
     def agents() -> tuple[str, ...]:
         """Return the agents of `chary.deep`."""
         return AGENTS
-
-    @staticmethod
-    def budgeted_agents() -> tuple[str, ...]:
-        """Return the agents that keep a budget, unless their rule keeps none."""
-        return ("chary",)
 
     @staticmethod
     def options_of(agent: str) -> tuple[str, ...]:
@@ -179,10 +166,6 @@ def learner_options(spec: RunSpec) -> DeepOptions:
     return learner
 
 
-def _check(spec: RunSpec) -> None:
-    learner_options(spec)
-
-
 def _simulation(spec: RunSpec) -> Any:
     from chary.deep.simulation import DeepSimulation
     from chary.deep.simulation.hiv import hiv
@@ -193,11 +176,6 @@ def _simulation(spec: RunSpec) -> Any:
         audit_every=spec.options["audit_every"],
         seed=spec.seed,
     )
-
-
-def _arrays(run: Any) -> dict[str, Any]:
-    arrays: dict[str, Any] = run.arrays()
-    return arrays
 
 
 def _compiled(spec: RunSpec) -> str:
@@ -217,9 +195,9 @@ HIV = Family(
     problems=PROBLEMS,
     conditions=HIVConditions,
     algorithm=HIVAlgorithm,
-    check=_check,
+    check=learner_options,
     simulation=_simulation,
-    arrays=_arrays,
+    arrays=lambda run: run.arrays(),
     compiled=_compiled,
     # What JAX compiles stays in the process.
     compiles_to_disk=False,

@@ -73,15 +73,12 @@ class Conditions(AnyConditions):
         """Return these conditions with some changed."""
         return replace(self, **changes)
 
-    def of_every_run(self) -> dict[str, Any]:
-        """Return the fields of a RunSpec that all runs share."""
-        names = ("problem", "actions", "horizon", "episodes", "warmup", "coverage")
-        return {name: getattr(self, name) for name in names}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm(AnyAlgorithm):
     """One line of the figures: a tabular agent and its options, see `AnyAlgorithm`."""
+
+    budgeted_agents = ("chary", "stepmix", "epsmix")
 
     @staticmethod
     def agents() -> tuple[str, ...]:
@@ -89,11 +86,6 @@ class Algorithm(AnyAlgorithm):
         from chary.agents import AGENTS
 
         return tuple(AGENTS)
-
-    @staticmethod
-    def budgeted_agents() -> tuple[str, ...]:
-        """Return the agents that keep a budget, unless their rule keeps none."""
-        return ("chary", "stepmix", "epsmix")
 
     @staticmethod
     def options_of(agent: str) -> tuple[str, ...]:
@@ -112,10 +104,7 @@ class Algorithm(AnyAlgorithm):
 
         options: dict[str, Any] = {
             "eta": eta,
-            "bonus": conditions.bonus,
-            "bonus_scale": conditions.bonus_scale,
-            "reward": conditions.reward,
-            "delta": conditions.delta,
+            **{name: getattr(conditions, name) for name in ("bonus", "bonus_scale", "reward", "delta")},
             "prior": None if conditions.prior == "none" else conditions.prior,
             **self.options,
         }
@@ -132,11 +121,8 @@ def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
     from chary.agents import CharyUCBVI, make_agent
     from chary.envs import make
 
-    mdp = make(
-        spec.problem,
-        actions=spec.actions,
-        **({} if spec.horizon is None else {"horizon": spec.horizon}),
-    )
+    horizon = {} if spec.horizon is None else {"horizon": spec.horizon}
+    mdp = make(spec.problem, actions=spec.actions, **horizon)
     agent = make_agent(spec.agent, **spec.options)
     if isinstance(agent, CharyUCBVI):
         agent.check_problem(mdp.setting)
@@ -145,10 +131,6 @@ def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
     check_integer("warmup", spec.warmup, minimum=0)
     check_seed(spec.seed)
     return mdp, agent
-
-
-def _check(spec: RunSpec) -> None:
-    problem_and_agent(spec)
 
 
 def _simulation(spec: RunSpec) -> Any:
@@ -171,7 +153,7 @@ TABULAR = Family(
     problems=tuple(NAMES),
     conditions=Conditions,
     algorithm=Algorithm,
-    check=_check,
+    check=problem_and_agent,
     simulation=_simulation,
     arrays=_arrays,
     # One set of kernels plays all runs.
