@@ -139,8 +139,8 @@ class Episodes(Generic[S, P]):
         horizon: H, the largest number of steps of an episode.
         same: Whether two states are the same one.
         show: A state as error messages print it.
-        may_go_on: Raises InvalidData where no episode can go on in a state; it is called with a state that
-            the next decision reports before the outcome.
+        may_go_on: Called with the state given to `act` while the last outcome is not known; raises
+            InvalidData if that state ends episodes.
     """
 
     def __init__(

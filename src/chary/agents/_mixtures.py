@@ -26,7 +26,7 @@ UCBVI, CUCBVI, STEPMIX, EPSMIX, FROZEN = range(5)
 
 
 class Mixture(NamedTuple):
-    """A neighbour's settings and memory.
+    """The settings and memory of an agent that mixes two policies, section 9.
 
     `frozen` (H, S) is pi_b, the warm-up's baseline; `oracle_value` (S,) its true value where that is
     used, else empty. `starts` and `baseline_starts` (S,) count first states, `promised[0]` sums the lower
@@ -67,7 +67,7 @@ def new_mixture(
     oracle_value: Floats | None = None,
     in_lanes: bool = False,
 ) -> Mixture:
-    """Return a neighbour that has not played yet; `in_lanes` is whether its plans are made in lanes."""
+    """Return a mixture that has not played yet; `in_lanes` is whether its plans are made in lanes."""
     H, S = frozen.shape
     wide = S if in_lanes and kind in (CUCBVI, STEPMIX, EPSMIX) else 0
     return Mixture(

@@ -1,4 +1,4 @@
-"""The charges of section 3, compiled: what an action adds to the deficit, compared with the baseline's."""
+"""The charges of docs/algorithm.md section 3, compiled: the deficit an action adds; `paper` is eq. (4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lower_q(rows: Rows, radii: Radii, plan: PlanArrays, t: int, p: int, scratch:
 def charge_of(
     kind: int, rows: Rows, radii: Radii, plan: PlanArrays, t: int, s: int, a: int, scratch: Scratch
 ) -> float:
-    """Return what playing `a` at (t, s) is charged, section 3."""
+    """Return the charge of playing `a` at (t, s): eq. (4) of the paper, or a tighter one."""
     a1 = plan.baseline[t, s]
     p = rows.pair_index[s, a]
     if a == a1 and kind != PAPER:

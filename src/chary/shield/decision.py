@@ -25,7 +25,7 @@ class Plan(Protocol[S_contra]):
         ...
 
     def charge(self, t: int, s: S_contra, a: int) -> float:
-        """Return an upper bound >= 0 on V_t(s) - Q_t(s, a) of the baseline, whose own action is best free."""
+        """Return an upper bound >= 0 on V_t(s) - Q_t(s, a) of the baseline; its own action should cost 0."""
         ...
 
 

@@ -258,7 +258,7 @@ def _explorer_action(chains: Chains, player: Player, slot: int, clock: int, s: i
 
 @folded
 def _price(player: Player, ledger: Ledger, t: int, s: int, a: int) -> float:
-    """Return the charge of playing `a` at (t, s), or where that is refused already, a part of it.
+    """Return the charge of playing `a` at (t, s), or a smaller lower bound on it that is refused already.
 
     With the lower value in place of the upper one a charge can only fall, every operation on the way being
     monotone: if the budget refuses even that, the upper value is not needed.

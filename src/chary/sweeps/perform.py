@@ -95,10 +95,10 @@ def prepare(spec: RunSpec, folder: SweepFolder | None, device: str = CPU) -> tup
 
     A simulation that was not resumed is yet to be started.
     """
-    began, kept = Spent(), None if folder is None else folder.checkpoint(spec.id)
+    spent, kept = Spent(), None if folder is None else folder.checkpoint(spec.id)
     simulation = family_of(spec.problem).simulation(spec)
     if kept is None:
-        return simulation, began
+        return simulation, spent
     try:
         about, state = unpack(KIND, kept)
         # Checkpoints without a device are from a CPU.
@@ -109,7 +109,7 @@ def prepare(spec: RunSpec, folder: SweepFolder | None, device: str = CPU) -> tup
     except InvalidData as problem:
         log.warning("run %s starts again: %s", spec.id, problem)
         # A new one: a checkpoint may be refused after half of it was restored.
-        return family_of(spec.problem).simulation(spec), began
+        return family_of(spec.problem).simulation(spec), spent
     return simulation, Spent(about)
 
 
