@@ -30,7 +30,6 @@ class Critic(Protocol):
 
     def q_values(self, observations: Array, /) -> ArrayLike:
         """Return the values of all actions, (B, A), in the user's reward units, for (B, ...) observations."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,17 +372,14 @@ class CriticShield:
         for name, mine in (("n_actions", self.n_actions), ("horizon", self.horizon)):
             if about[name] != mine:
                 raise InvalidData(f"{name!r} must be that of the file, {about[name]!r}, got {mine}.")
-        self._plans = check_integer("plans", about["plans"], minimum=0, error=InvalidData)
-        self.episodes_begun = check_integer(
-            "begun", about["begun"], minimum=len(about["open"]), error=InvalidData
-        )
+        count = partial(check_integer, minimum=0, error=InvalidData)
+        self._plans = count("plans", about["plans"])
+        self.episodes_begun = count("begun", about["begun"], minimum=len(about["open"]))
         if about["shape"] is not None:
-            self._shape = tuple(
-                check_integer("shape", n, minimum=0, error=InvalidData) for n in about["shape"]
-            )
+            self._shape = tuple(count("shape", n) for n in about["shape"])
         for i, (name, number, ledger, *flags) in enumerate(about["open"]):
             state = self._observation("state", arrays[f"open.{i}.now"])
-            plan = check_integer("plan", number, minimum=0, error=InvalidData)
+            plan = count("plan", number)
             steps = steps_from(arrays, state.shape, f"open.{i}.", n_actions=self.n_actions, plan=plan)
             closed, deficit = ledger
             whole = plan <= self._plans and isinstance(closed, bool)

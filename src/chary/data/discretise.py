@@ -41,11 +41,9 @@ class Discretiser(Protocol):
     @property
     def n_states(self) -> int:
         """The number of states, numbered from 0."""
-        ...
 
     def __call__(self, observations: ArrayLike, /) -> Ints:
         """Return the states of observations, (N, D) to (N,)."""
-        ...
 
 
 class OutsideBinsError(InvalidData):

@@ -56,6 +56,11 @@ class Judged(ABC):
         """Return the sums over each window of one value per episode, or one row per episode."""
         return np.add.reduceat(np.asarray(values), self.starts)
 
+    def over(self, top: ArrayLike, bottom: ArrayLike) -> Floats:
+        """Return one sum per window divided by another; NaN where that is 0."""
+        below = np.asarray(bottom, dtype=np.float64)
+        return np.asarray(np.divide(top, below, out=np.full(len(self.at), np.nan), where=below > 0))
+
     def mean(self, name: str) -> Floats:
         """Return the mean over each window of a stored array."""
         return np.asarray(self.summed(self.floats(name)) / np.diff(self.at, prepend=0))

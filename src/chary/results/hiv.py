@@ -84,11 +84,6 @@ class HIVRun(Judged):
         """Return means over the audited episodes of each window."""
         return self.over(self.judged(values), np.bincount(self.window, minlength=len(self.at)))
 
-    def over(self, top: Floats, bottom: ArrayLike) -> Floats:
-        """Return one sum per window divided by another; NaN where that is 0."""
-        below = np.asarray(bottom, dtype=np.float64)
-        return np.asarray(np.divide(top, below, out=np.full(len(self.at), np.nan), where=below > 0))
-
     def worst(self) -> Floats:
         """Return the largest true deficit of each window."""
         largest = np.full(len(self.at), np.nan)

@@ -99,9 +99,8 @@ class TabularRun(Judged):
 
     def by_chain(self, values: Ints) -> Floats:
         """Return means over the finished chains born in each window; late windows favour short chains."""
-        count = self.chains()
         total = np.bincount(self.window[self.finished], weights=values, minlength=len(self.at))
-        return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+        return self.over(total, self.chains())
 
 
 def _most(values: Ints) -> int | None:

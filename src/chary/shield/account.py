@@ -51,11 +51,8 @@ class Account(Generic[S]):
 
     def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
         """Return the account as plain values, for `restored`; `keep` replaces transitions."""
-        pending = None
-        if self.pending is not None:
-            s, made = self.pending
-            # The rest of a decision follows from the ledger.
-            pending = [s, made.action, made.explored, made.charge, made.chain]
+        # The rest of a decision follows from the ledger.
+        pending = self.pending and [self.pending[0], *self.pending[1][:3], self.pending[1].chain]
         fed = None if self.fed is None else self.fed.id
         return [
             *(self.number, list(self.ledger), self.t, fed, pending),

@@ -92,7 +92,7 @@ class Chain(Generic[S]):
         """Return the chain that `record` was called on."""
         *plain, advances, refusals = record
         plain[6] = _recalled(plain[6], recall)
-        plain += [{episode: count for episode, count in advances}, set(refusals)]
+        plain += [dict(advances), set(refusals)]
         return cls(*plain)
 
     def advance(self, episode: Hashable, step: Step[S], *, ended: int) -> None:

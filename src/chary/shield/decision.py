@@ -18,15 +18,12 @@ class Plan(Protocol[S_contra]):
 
     def explore(self, chain: int, clock: int, s: S_contra) -> int:
         """Return the action of the explorer of `chain` at `clock`; an id not met before is a new chain."""
-        ...
 
     def baseline(self, t: int, s: S_contra) -> int:
         """Return the baseline's action at (t, s)."""
-        ...
 
     def charge(self, t: int, s: S_contra, a: int) -> float:
         """Return an upper bound >= 0 on V_t(s) - Q_t(s, a) of the baseline; its own action should cost 0."""
-        ...
 
 
 class Decision(NamedTuple):

@@ -152,13 +152,12 @@ def bootstrap_of(
     if len(sample) == 1:
         unknown = np.full(value.shape, np.nan)
         return Band(value, unknown, unknown.copy())
-    sure = check_real("confidence", confidence, low=0.0, high=1.0, open_low=True, open_high=True)
-    tails = ((1.0 - sure) / 2.0, (1.0 + sure) / 2.0)
+    factor = small_sample_factor(len(sample), confidence)
+    tails = ((1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0)
     drawn = statistic(resampled_means(sample, resamples=resamples, seed=seed))
     # No number is between an infinite draw and a finite one: take the nearest.
     method: Literal["linear", "nearest"] = "linear" if np.all(np.isfinite(drawn)) else "nearest"
     low, high = np.quantile(drawn, tails, axis=0, method=method)
-    factor = small_sample_factor(len(sample), confidence)
     # The maximum, because rounding must not move an end to the other side of the estimate.
     return Band(
         value,

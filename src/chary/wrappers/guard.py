@@ -28,11 +28,9 @@ class Guard(Protocol[S_contra]):
 
     def begin(self, episode: EpisodeId, state: S_contra) -> None:
         """Open an episode that starts in `state`."""
-        ...
 
     def act(self, episode: EpisodeId, t: int, state: S_contra, *, proposal: int | None = None) -> Decision:
         """Decide at step `t`: play `proposal` if the budget affords it, else the baseline's action."""
-        ...
 
     def act_many(
         self,
@@ -42,23 +40,18 @@ class Guard(Protocol[S_contra]):
         proposals: Sequence[int] | None = None,
     ) -> list[Decision]:
         """Decide for many episodes at once, as `act` would for one after the other."""
-        ...
 
     def observe(self, episode: EpisodeId, transition: Transition) -> object:
         """Process the outcome of the played action."""
-        ...
 
     def finish(self, episode: EpisodeId) -> object:
         """Close an episode that has ended."""
-        ...
 
     def abandon(self, episode: EpisodeId) -> object:
         """Close an episode that was broken off."""
-        ...
 
     def plan_of(self, episode: EpisodeId) -> Plan[S_contra]:
         """Return the plan of an open episode: its baseline replaces proposals that are not allowed."""
-        ...
 
 
 class Verdict(NamedTuple):

@@ -38,11 +38,9 @@ class Watcher(Protocol):
 
     def progress(self, worker: int, run: str, done: int, total: int) -> None:
         """A worker has played `done` of `total` episodes of a run."""
-        ...
 
     def finished(self, worker: int, run: str, *, failed: bool) -> None:
         """A run is finished, or was given up."""
-        ...
 
 
 class Engine(Protocol):
@@ -51,17 +49,14 @@ class Engine(Protocol):
     @property
     def device(self) -> str:
         """The processor that runs are computed on: `cpu`, or a GPU's name."""
-        ...
 
     def check(self) -> None:
         """Raise InvalidSetting if it cannot work here, before anything is written."""
-        ...
 
     def play(
         self, specs: Sequence[RunSpec], folder: SweepFolder, lock: int, watcher: Watcher
     ) -> list[Failure]:
         """Play every run and return those that were given up; processes that write inherit the lock."""
-        ...
 
 
 class Pending:
