@@ -81,6 +81,16 @@ class OpenEpisodes(RuleBasedStateMachine):
         self.stories: dict[int | str, Story] = {}
         self.spent: dict[int | str, float] = {}
         self.begun = 0
+        # Decided steps that do not count yet, by pair in the order of decision, and those that may.
+        self.waiting: dict[tuple[int, int], list[tuple[int | str, int]]] = {}
+        self.resolved: set[tuple[int | str, int]] = set()
+        self.overruled: set[tuple[int | str, int]] = set()
+
+    def _settled(self) -> None:
+        """An episode ended: per pair, the longest prefix whose outcomes are known or lost counts."""
+        for steps in self.waiting.values():
+            while steps and steps[0] in self.resolved:
+                self.counted += steps.pop(0) not in self.overruled
 
     @staticmethod
     def _walk(random: np.random.Generator) -> list[Transition]:
@@ -125,6 +135,7 @@ class OpenEpisodes(RuleBasedStateMachine):
         assert decision.deficit == self.spent[name] + decision.charge
         assert decision.deficit <= ETA * (1 + 1e-12)
         self.spent[name] = decision.deficit
+        self.waiting.setdefault((s, decision.action), []).append((name, len(story.decisions)))
         story.decisions.append(decision)
         story.states.append(s)
 
@@ -172,8 +183,11 @@ class OpenEpisodes(RuleBasedStateMachine):
         taken = a if other else None
         outcome = Transition(story.states[t], a, float(a == 1), x, x == END)
         story.outcomes[t] = outcome
+        self.resolved.add((name, t))
+        if other:
+            self.overruled.add((name, t))
         if story.complete:
-            self.counted += len(story.decisions)
+            self._settled()
             del self.stories[name]
         self.agent.observe(name, outcome, t=t, taken=taken)
         if again and name in self.stories:
@@ -186,7 +200,7 @@ class OpenEpisodes(RuleBasedStateMachine):
         self.agent.finish(name)
         self.stories[name].finished = True
         if self.stories[name].complete:
-            self.counted += len(self.stories[name].decisions)
+            self._settled()
             del self.stories[name]
 
     @precondition(lambda self: self.stories)
@@ -194,6 +208,8 @@ class OpenEpisodes(RuleBasedStateMachine):
     def abandon(self, which: Random) -> None:
         name = which.choice(list(self.stories))
         self.agent.abandon(name)
+        self.resolved |= {(name, t) for t in self.stories[name].outstanding}
+        self._settled()
         del self.stories[name]
 
     @rule()
@@ -204,7 +220,7 @@ class OpenEpisodes(RuleBasedStateMachine):
             self.agent = TabularAgent.load(path)
 
     @invariant()
-    def every_complete_transition_counts_once(self) -> None:
+    def every_step_counts_once_and_in_the_order_of_decisions(self) -> None:
         if hasattr(self, "agent"):
             assert self.agent.plan.knowledge.rows.total.sum() == self.counted
             assert set(self.agent.open_episodes) == set(self.stories)

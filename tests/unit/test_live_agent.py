@@ -21,9 +21,10 @@ from chary.policies import ROLES, OwnBaseline
 SETTING = Setting.declare(n_states=4, n_actions=2, horizon=3)
 
 
-def agent(setting: Setting = SETTING, **options: object) -> TabularAgent:
+def agent(setting: Setting = SETTING, *, overrides: str = "ignored", **options: object) -> TabularAgent:
     given = {"eta": 0.5, "bonus": "hoeffding", "bonus_scale": 0.01} | options
-    mine = TabularAgent(CharyUCBVI(**given), setting, max_episodes=100_000)  # type: ignore[arg-type]
+    spec = CharyUCBVI(**given)  # type: ignore[arg-type]
+    mine = TabularAgent(spec, setting, max_episodes=100_000, overrides=overrides)
     mine.warm_start([[Transition(s, a, 0.5 * a, (s + a) % 3, False)] for s in range(3) for a in range(2)] * 5)
     return mine
 
@@ -103,14 +104,15 @@ def test_old_plans_live_only_while_an_episode_is_pinned_to_them() -> None:
     assert len(mine._learner._journal) == 0
 
 
-def test_an_abandoned_episode_counts_for_nothing() -> None:
+def test_what_is_known_of_an_abandoned_episode_counts_and_the_rest_counts_as_lost() -> None:
     mine = agent()
     before = counted(mine)
     mine.begin("gone", 0)
     outcome(mine, "gone", 0, 1, t=0)
-    mine.act("gone", 1, 1)
+    decision = mine.act("gone", 1, 1)
     mine.abandon("gone")
-    assert counted(mine) == before
+    assert counted(mine) == before + 2
+    assert list(mine.plan.knowledge.lost) == [SETTING.pair_index[1, decision.action]]
     with pytest.raises(OutOfOrder, match="'observe' must name an open episode, got 'gone'"):
         mine.observe("gone", Transition(1, 0, 0.5, 2, False), t=1)
 
@@ -277,8 +279,11 @@ def test_a_discretiser_of_too_many_states_is_refused_and_nothing_is_written(tmp_
         load_discretiser(tmp_path / "agent.npz")
 
 
-def test_an_override_is_data_about_the_action_played_and_keeps_the_charge() -> None:
-    mine = agent()
+@pytest.mark.parametrize(("overrides", "data"), [("ignored", 0), ("counted", 1)])
+def test_an_override_keeps_the_charge_and_counts_for_the_action_played_on_request(
+    overrides: str, data: int
+) -> None:
+    mine = agent(overrides=overrides)
     mine.begin(0, 0)
     decision = mine.act(0, 0, 0)
     other = 1 - decision.action
@@ -296,7 +301,7 @@ def test_an_override_is_data_about_the_action_played_and_keeps_the_charge() -> N
     outcome(mine, 0, 1, 2, t=1)
     mine.finish(0)
     more = np.array(mine.plan.knowledge.rows.total) - before
-    assert more[SETTING.pair_index[0, other]] == 1
+    assert more[SETTING.pair_index[0, other]] == data
     assert more[SETTING.pair_index[0, decision.action]] == 0
 
 

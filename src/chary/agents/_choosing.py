@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._learner import Learner
-from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair
+from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair, widened
 from chary.agents.comparison import MIXTURE_MEMORY, Baseline, MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Bools, Floats, Ints
@@ -84,7 +84,7 @@ class Chooser:
     def frozen_baseline(self) -> Ints:
         """The baseline of the plan in force when this was first read, (H, S)."""
         if self._frozen is None:
-            self._frozen = np.array(self._learner.plan.arrays.baseline)
+            self._frozen = np.array(self._learner.plan.arrays.baseline[:, : self._setting.n_states])
         return self._frozen
 
     def thaw(self) -> None:
@@ -101,6 +101,11 @@ class Chooser:
             if self._mixture is None:
                 self._mixture = self._new_mixture(self._spec)
             knowledge = learner.knowledge
+            n_states = len(knowledge.rows.visits)
+            if self._mixture.v_room.shape[1] != n_states:
+                # States that stand for lost outcomes have been added.
+                self._mixture = widened(self._mixture, n_states)
+                self._scratch = new_scratch(n_states)
             # The frozen baseline has no use for an optimistic plan.
             pinned.explorer = (
                 frozen
@@ -131,7 +136,8 @@ class Chooser:
         if self._oracle_value is not None:
             arrays["oracle_value"] = self._oracle_value
         if self._mixture is not None:
-            arrays |= {f"mixture.{name}": getattr(self._mixture, name) for name in MIXTURE_MEMORY}
+            S = self._setting.n_states
+            arrays |= {f"mixture.{name}": getattr(self._mixture, name)[:S] for name in MIXTURE_MEMORY}
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], ends: Bools) -> None:

@@ -18,7 +18,7 @@ its own work, then calls the method that notes it, so that a call that raises le
              Where `now.is_last(t)` holds and the step was not late, `step` is the first news of where it led.
              episodes.note(now, t, step); then as in `finish` after `close`
     finish   now = episodes.named("finish", episode); episodes.close(now)
-             `if episodes.settle(now, release): learn from now.lessons`
+             `if episodes.settle(now, release):` learn from the outcomes of `now.steps`
              `release(now)` is called once, when the place where the last step led is known.
     abandon  now = episodes.named("abandon", episode); undo what `release` would have closed, unless
              `now.released`; episodes.drop(now)
@@ -26,8 +26,8 @@ its own work, then calls the method that notes it, so that a call that raises le
 
 `observe(..., taken=a)` reports that `a` was played and not the action decided, as when a clinician overrules
 the agent. Whatever was booked for the decision stays booked. The step of a chain did not happen: the chain
-waits where it was, so the override of a step that fed a chain must be observed before the next decision. The
-transition is data about the action that was played (`Played.counts` is the one place that decides this).
+waits where it was, so the override of a step that fed a chain must be observed before the next decision.
+`Played.overruled` marks such a step; each step API decides whether to learn from it.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Played(Generic[S]):
     lost: bool = False
 
     @property
-    def counts(self) -> bool:
-        """True if the outcome is data to learn from; so is one of another action than decided."""
-        return self.outcome is not None
+    def overruled(self) -> bool:
+        """Whether another action was played than the one decided."""
+        return self.outcome is not None and self.outcome.action != self.decision.action
 
 
 @dataclass(slots=True, eq=False)
@@ -108,11 +108,6 @@ class OpenEpisode(Generic[S, P]):
     def outstanding(self) -> list[int]:
         """The steps whose outcomes are not known yet."""
         return [t for t, step in enumerate(self.steps) if step.outcome is None]
-
-    @property
-    def lessons(self) -> list[Transition]:
-        """The outcomes to learn from, in the order of their steps."""
-        return [step.outcome for step in self.steps if step.outcome is not None and step.counts]
 
     def is_last(self, t: int) -> bool:
         """Return whether `t` is the step decided last."""

@@ -22,6 +22,8 @@ from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, ow
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.storage.sealed import as_array, under
 
+# Stands for the next state of a transition whose outcome is lost.
+LOST = -1
 # Counted at a time: room for all of them is made before.
 MOST_STEPS = 1000
 JOURNAL = ("states", "pairs", "nexts", "rewards", "terminated")
@@ -46,11 +48,15 @@ class Learner:
         own: OwnBaseline | None,
         max_episodes: int | None,
         warmup: int,
+        losses: bool = False,
     ) -> None:
         total = None if max_episodes is None else max_episodes + warmup
 
         def nothing() -> Knowledge:
-            return Knowledge.empty(setting, spec.bounds, episodes=max_episodes, total_episodes=total)
+            known = Knowledge.empty(setting, spec.bounds, episodes=max_episodes, total_episodes=total)
+            if losses:
+                known.expect_losses()
+            return known
 
         self._spec = spec
         self._setting = setting
@@ -234,8 +240,8 @@ class Learner:
         sizes = {each.shape for each in (states, pairs, nexts, rewards, ended)}
         fits = whole and sizes == {(sum(lengths),)} and rewards.dtype == np.float64 and ended.dtype == bool
         fits = fits and bool(((rewards >= 0) & (rewards <= 1)).all())
-        for column, size in ((states, S), (pairs, P), (nexts, S)):
-            fits = fits and bool(((column >= 0) & (column < size)).all())
+        for column, low, size in ((states, 0, S), (pairs, 0, P), (nexts, LOST, S)):
+            fits = fits and bool(((column >= low) & (column < size)).all())
         if not fits:
             raise InvalidData("'journal' must hold transitions of this problem, got others.")
         ends = np.cumsum(lengths)[:-1]
@@ -265,9 +271,9 @@ def _check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Settin
     Rows, types and shapes are checked by `Knowledge.restore`.
     """
     length = np.asarray(arrays["length"])
-    fits = length.dtype == np.int64 and bool(((length >= 0) & (length <= setting.n_states)).all())
+    fits = length.dtype == np.int64 and bool(((length >= 0) & (length <= setting.n_states + 1)).all())
     for each, array in arrays.items():
-        if each not in ("length", "successor", "terminal"):
+        if each not in ("length", "successor", "terminal", "lost"):
             fits = fits and np.asarray(array).dtype == np.float64 and bool((array >= 0).all())
     for each in ("weight", "reward", "total", "reward_total", "square_total", "visits"):
         fits = fits and bool(np.isfinite(arrays[each]).all())

@@ -93,6 +93,21 @@ def new_mixture(
     )
 
 
+def widened(mixture: Mixture, n_states: int) -> Mixture:
+    """Return the mixture with room for more states; those of before come first."""
+    H, S = mixture.frozen.shape
+    room = np.zeros((3, H + 1, n_states))
+    counts = np.zeros((2, n_states))
+    counts[:, :S] = mixture.starts[:S], mixture.baseline_starts[:S]
+    return mixture._replace(
+        starts=counts[0].copy(),
+        baseline_starts=counts[1].copy(),
+        v_frozen=room[0].copy(),
+        v_explorer=room[1].copy(),
+        v_room=room[2].copy(),
+    )
+
+
 @jit
 def switch_step(
     mixture: Mixture, rows: Rows, radii: Radii, explorer: Ints, s: int, u: float, scratch: Scratch

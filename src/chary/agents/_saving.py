@@ -58,6 +58,9 @@ def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
             for now, pin in zip(agent._episodes, pins, strict=True)
         ],
         "late_rollouts": [table.numbers(rollout) for rollout in agent._late_rollouts],
+        "waiting": [[table.number(step), action] for step, action in agent._visits.pending()],
+        "losses": agent.losses,
+        "overrides": agent.overrides,
     }
     return arrays | table.to_arrays(), about
 
@@ -72,6 +75,8 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
         warmup=about["warmup"],
         generator=_generator_from(about["generator"]),
         oracle_value=arrays.get("oracle_value"),
+        losses=_truth("losses", about.get("losses", False)),
+        overrides=about.get("overrides", "ignored"),
     )
     _restore(agent, arrays, about)
     agent._discretiser = under("discretiser.", arrays)
@@ -116,6 +121,19 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         _check_shield(about["shield"], agent.setting, unreleased, agent._learner.explorers)
         agent.shield.restore(about["shield"], {now.name: now.pinned.plan for now in agent._episodes}, recall)
     agent._late_rollouts = [all_of(numbers) for numbers in about["late_rollouts"]]
+    undecided = [(step, step.decision.action) for now in agent._episodes for step in now.steps]
+    if "waiting" in about:
+        waiting = [
+            (recall(number), _whole("waiting", action, below=A)) for number, action in about["waiting"]
+        ]
+        kept_waiting = [(step, action) for step, action in waiting if step is not None]
+        missing = {id(step) for step, _ in undecided if step.outcome is None}
+        if not missing <= {id(step) for step, _ in kept_waiting}:
+            raise InvalidData("'waiting' must hold every step whose outcome is outstanding, got fewer.")
+    else:
+        # Version 0.1 counted an episode as a whole, once it was complete.
+        kept_waiting = undecided
+    agent._visits.restore(kept_waiting)
 
 
 def _spec_values(spec: AgentSpec) -> dict[str, Any]:

@@ -14,11 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 from chary.agents._choosing import Chooser, Pinned
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
 from chary.agents._facts import ObservedFacts
-from chary.agents._learner import Learner
+from chary.agents._learner import LOST, Learner
+from chary.agents._visits import Visits
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises
 from chary.arrays import Ints
-from chary.errors import InvalidAction, InvalidData, InvalidSetting, OutOfOrder, check_integer, check_type
+from chary.errors import (
+    InvalidAction,
+    InvalidData,
+    InvalidSetting,
+    OutOfOrder,
+    check_choice,
+    check_integer,
+    check_type,
+)
 from chary.mdp import Setting, as_policy
 from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
@@ -26,6 +35,7 @@ from chary.shield import Decision, EpisodeEnd, Ledger, Shield
 from chary.storage.sealed import load_sealed, pack, save_sealed
 
 Open = OpenEpisode[int, Pinned]
+OVERRIDES = ("ignored", "counted")
 
 
 @final
@@ -34,8 +44,9 @@ class TabularAgent:
 
     Each episode is pinned to the plan it began with. A decision may be requested twice: the second one is the
     same and nothing more is booked. Outcomes may come late and in any order: `act` at the next step reports
-    where the last one led, `observe` may follow with its reward; the episode counts when it is finished and
-    all of its outcomes are known. Every call that raises leaves the agent as it was.
+    where the last one led, `observe` may follow with its reward. Outcomes count at the end of an episode, for
+    each state and action in the order of the decisions: one that is missing holds back those behind it, until
+    it arrives or its episode is abandoned. Every call that raises leaves the agent as it was.
 
     Args:
         spec: The agent and its options.
@@ -48,6 +59,10 @@ class TabularAgent:
         prior: A policy that decides the baseline's ties, in place of the specification's.
         own: The user's policy with its role, `OwnBaseline.declare(...)`, in place of a prior.
         oracle_value: (S,) true values of the frozen baseline, for agents that use an oracle.
+        losses: Whether outcomes may get lost. The bounds then allow for it from the first episode on; where
+            an outcome is lost without this, they do so only from then on.
+        overrides: Whether outcomes of actions played in place of the one decided are `ignored` or `counted`.
+            Counting them assumes that nobody overruled the agent for reasons that the state leaves out.
 
     Example:
         >>> agent = TabularAgent(CharyUCBVI(eta=0.5), Setting.declare(n_states=2, n_actions=2, horizon=1))
@@ -67,6 +82,8 @@ class TabularAgent:
         prior: ArrayLike | None = None,
         own: OwnBaseline | None = None,
         oracle_value: ArrayLike | None = None,
+        losses: bool = False,
+        overrides: str = "ignored",
     ) -> None:
         check_type("spec", spec, AgentSpec, "an agent's specification")
         check_type("setting", setting, Setting, "a Setting")
@@ -83,6 +100,8 @@ class TabularAgent:
         self.setting = setting
         self.n_actions, self.horizon = setting.n_actions, setting.horizon
         self.standing = spec.standing
+        self.overrides = check_choice("overrides", overrides, OVERRIDES)
+        self.losses = bool(losses)
         self.episodes_begun = 0
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
@@ -102,10 +121,12 @@ class TabularAgent:
             own=own,
             max_episodes=self._max_episodes,
             warmup=warmup,
+            losses=self.losses,
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
         self._facts = ObservedFacts(setting)
         self._episodes: Episodes[int, Pinned] = Episodes(setting.horizon, may_go_on=self._facts.check_left)
+        self._visits = Visits()
         self._discretiser: dict[str, NDArray[Any]] = {}
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
         self._late_rollouts: list[list[Played[int]]] = []
@@ -301,6 +322,9 @@ class TabularAgent:
             )
         self._facts.note(step)
         self._episodes.note(now, t, step)
+        self._visits.resolved(now.steps[t])
+        if self.overrides == "counted" and now.steps[t].overruled:
+            self._visits.overruled(now.steps[t])
         self._settle(now)
 
     def finish(self, episode: EpisodeId) -> None:
@@ -314,10 +338,11 @@ class TabularAgent:
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
-        """Forget an episode that was broken off: none of its steps count.
+        """Close an episode whose missing outcomes will never be known.
 
-        Dropping out may depend on how the episode went, so its outcomes so far would mislead. Its budget is
-        not refunded.
+        Dropping out may depend on how the episode went, so nothing is left out: what was observed counts, and
+        what is missing counts as lost, worth the most in every upper bound and nothing in every lower one.
+        What the episode spent is not refunded.
 
         Raises:
             OutOfOrder: if it is not open.
@@ -326,8 +351,11 @@ class TabularAgent:
         if self.shield is not None and not now.released:
             self._take_outcome(self.shield.abandon(now.name))
         self._episodes.drop(now)
+        for lost in now.steps:
+            if lost.lost:
+                self._visits.resolved(lost)
         self._learn_late_rollouts()
-        self._trim()
+        self._count()
 
     def save(
         self, path: str | Path, *, overwrite: bool = False, discretiser: Discretises | None = None
@@ -421,14 +449,32 @@ class TabularAgent:
             action, explored = self._chooser.choose(now.pinned, t, s)
             decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
         self._facts.left[s] = True
-        return self._episodes.decide(now, s, decision)
+        self._episodes.decide(now, s, decision)
+        self._visits.decided(now.steps[-1])
+        return decision
 
     def _settle(self, now: Open) -> None:
         """Count an episode that is closing once all of its outcomes are known."""
         if self._episodes.settle(now, self._release):
             self._learn_late_rollouts()
-            self._learner.learn(now.lessons, [other.pinned.plan for other in self._episodes])
-            self._trim()
+            self._count(renew=not now.steps)
+
+    def _count(self, *, renew: bool = False) -> None:
+        """Count the outcomes whose turn has come, and keep no more than the plans in use need.
+
+        `renew` makes a new plan where there are none.
+        """
+        steps = self._visits.release()
+        if steps or renew:
+            lessons = [
+                Transition(step.state, step.decision.action, 0.0, LOST, terminated=False)
+                if step.outcome is None
+                else step.outcome
+                for step in steps
+            ]
+            self._learner.learn(lessons, [now.pinned.plan for now in self._episodes])
+        versions = (now.pinned.version for now in self._episodes)
+        self._learner.trim(min(versions, default=self._learner.version))
 
     def _release(self, now: Open) -> None:
         if self.shield is not None:
@@ -454,11 +500,6 @@ class TabularAgent:
             else:
                 self._learner.learn_rollout(outcomes)
         self._late_rollouts = waiting
-
-    def _trim(self) -> None:
-        """Keep no more than the plans in use need."""
-        versions = (now.pinned.version for now in self._episodes)
-        self._learner.trim(min(versions, default=self._learner.version))
 
 
 def _check_own(own: OwnBaseline, setting: Setting, *, given: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -40,7 +40,9 @@ learn_kernel = kernel_of(learn_into)
 class Knowledge:
     """Counts N(s, a), N(s, a, x) and sums of rewards, and how far the truth may lie from them.
 
-    `rows` grow with the data, never with S * A * S, and nothing in them is forgotten.
+    `rows` grow with the data, never with S * A * S, and nothing in them is forgotten. Outcomes may be lost,
+    section 10: `lost` maps each pair that lost any to the state that stands for them, behind those of the
+    problem.
 
     Example:
         >>> setting = Setting.declare(n_states=2, n_actions=1, horizon=3)
@@ -50,11 +52,12 @@ class Knowledge:
         (1, {1: 1}, 0.5)
     """
 
-    __slots__ = ("radii", "rows")
+    __slots__ = ("lost", "radii", "rows")
 
-    def __init__(self, rows: Rows, radii: Radii) -> None:
+    def __init__(self, rows: Rows, radii: Radii, lost: dict[int, int] | None = None) -> None:
         self.rows = rows
         self.radii = radii
+        self.lost: dict[int, int] = {} if lost is None else lost
 
     @classmethod
     def empty(
@@ -69,9 +72,38 @@ class Knowledge:
         return cls(empty_rows(setting, FIRST_ROOM), radii)
 
     def learn(self, states: Ints, pairs: Ints, nexts: Ints, rewards: Floats) -> None:
-        """Count transitions in the order given; rewards are scaled."""
+        """Count transitions in the order given; rewards are scaled, a next state of -1 is a lost outcome."""
+        gone = nexts < 0
+        if gone.any():
+            self._add_lost(pairs[gone].tolist())
+            nexts = nexts.copy()
+            nexts[gone] = [self.lost[p] for p in pairs[gone].tolist()]
         self.make_room(room_needed(self.rows, pairs, len(pairs)))
         learn_into(self.rows, self.radii, states, pairs, nexts, rewards, len(pairs))
+
+    def expect_losses(self) -> None:
+        """Let the bounds allow for lost outcomes of every pair; before anything is counted."""
+        self.radii = self.radii._replace(losses=True, support=self.radii.support + 1)
+        self._add_states(1)
+
+    def _add_lost(self, pairs: Iterable[int]) -> None:
+        """Give every pair that has lost outcomes a state that stands for them."""
+        for p in dict.fromkeys(pairs):
+            if p not in self.lost:
+                self.lost[p] = len(self.rows.visits)
+                self._add_states(1)
+                if not self.radii.losses:
+                    support = self.radii.support.copy()
+                    support[p] += 1
+                    self.radii = self.radii._replace(support=support)
+
+    def _add_states(self, n: int) -> None:
+        """Add states that end an episode and in which no action is allowed."""
+        rows, P = self.rows, len(self.rows.total)
+        self.rows = rows._replace(
+            visits=np.append(rows.visits, np.zeros(n)), pair_start=np.append(rows.pair_start, np.full(n, P))
+        )
+        self.radii = self.radii._replace(terminal=np.append(self.radii.terminal, np.ones(n, dtype=bool)))
 
     def make_room(self, need: int) -> None:
         """Make sure that `need` entries are free, moving all rows together where they are not."""
@@ -111,7 +143,8 @@ class Knowledge:
         places = np.arange(int(rows.length.sum())) + np.repeat(rows.begin - before, rows.length)
         entries = {name: getattr(rows, name)[places] for name in ENTRIES}
         learnt = {name: getattr(self.radii, name).copy() for name in ("terminal", *LEARNT_RADII)}
-        return entries | {name: getattr(rows, name).copy() for name in ("length", *TOTALS)} | learnt
+        arrays = entries | {name: getattr(rows, name).copy() for name in ("length", *TOTALS)} | learnt
+        return arrays | ({"lost": np.array(list(self.lost))} if self.lost else {})
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Restore what `to_arrays` returned; rows may move in memory, which changes no number.
@@ -119,6 +152,8 @@ class Knowledge:
         Raises:
             InvalidData: if they are not counts of this problem.
         """
+        if "lost" in arrays:
+            self._restore_lost(arrays["lost"])
         S = len(self.rows.visits)
         entries = len(np.asarray(arrays["successor"]).ravel())
         kept: dict[str, NDArray[Any]] = {}
@@ -141,6 +176,11 @@ class Knowledge:
         if not (ascending.all() and (successor >= 0).all() and (successor < S).all()):
             raise InvalidData(f"'successor' must be states below {S}, ascending in every row.")
         pairs = np.repeat(np.arange(len(length)), length)
+        own = np.array([self.lost.get(p, -1) for p in pairs.tolist()], dtype=np.int64)
+        if ((successor >= self.radii.lost_from) & (successor != own)).any():
+            raise InvalidData(
+                "'successor' must be states of the problem, or the pair's own for what is lost."
+            )
         counted = np.bincount(pairs, weights=weight, minlength=len(length))
         if not ((weight >= 1.0).all() and np.array_equal(counted, kept["total"])):
             raise InvalidData("'weight' must be counts that add up to 'total' in every row.")
@@ -155,6 +195,12 @@ class Knowledge:
         for name in ("terminal", *LEARNT_RADII):
             getattr(self.radii, name)[:] = kept[name]
 
+    def _restore_lost(self, pairs: NDArray[Any]) -> None:
+        whole = pairs.ndim == 1 and np.issubdtype(pairs.dtype, np.integer)
+        if not (whole and (pairs >= 0).all() and (pairs < len(self.rows.total)).all()):
+            raise InvalidData("'lost' must hold pairs of this problem, got others.")
+        self._add_lost(pairs.tolist())
+
     def copy(self) -> Knowledge:
         """Return the same knowledge in new arrays."""
         return Knowledge(
@@ -162,4 +208,5 @@ class Knowledge:
             self.radii._replace(
                 **{name: getattr(self.radii, name).copy() for name in ("terminal", *LEARNT_RADII)}
             ),
+            dict(self.lost),
         )

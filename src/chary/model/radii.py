@@ -29,6 +29,10 @@ class Radii(NamedTuple):
     the L1 radius (`l1`) or beta / n (`kl`); `reward_above` and `reward_below` bound R - Rh and Rh - R;
     `spread` is the variance of rewards within a successor. `vmax` has shape (H + 1,). The `known_*` arrays
     list the declared rewards (empty where rewards are estimated).
+
+    States from `lost_from` on stand for lost outcomes, one per pair that has any, section 10: they end an
+    episode, and what they are worth pays for the unknown reward as well. With `losses`, every pair may lose
+    an outcome, and the first of these states stands for one that is not lost yet.
     """
 
     family: int
@@ -52,6 +56,8 @@ class Radii(NamedTuple):
     known_reward: Floats
     other_low: Floats
     other_high: Floats
+    lost_from: int
+    losses: bool
 
 
 def radii_for(setting: Setting, bounds: Bounds, *, episodes: int | None, total_episodes: int | None) -> Radii:
@@ -124,6 +130,8 @@ def _radii(
         known_reward=np.zeros(0) if known is None else np.array(known.reward),
         other_low=np.zeros(P) if known is None else np.array(known.other_low),
         other_high=np.zeros(P) if known is None else np.array(known.other_high),
+        lost_from=setting.n_states,
+        losses=False,
     )
 
 
@@ -135,12 +143,15 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
         return
     mean = rows.reward_total[p] / n
     n_states = len(rows.visits)
+    top = radii.vmax[0]
+    if radii.losses or has_lost(radii, rows, p):
+        top = lost_worth(radii, 0, 1)
     if radii.family == HOEFFDING:
-        radii.width[p] = hoeffding_width(radii.scale, radii.log_term, radii.vmax[0], n_states, n)
+        radii.width[p] = hoeffding_width(radii.scale, radii.log_term, top, n_states, n)
     elif radii.family == CH:
         radii.width[p] = radii.scale * 7.0 * radii.horizon * radii.log_term / math.sqrt(n)
     elif radii.family == BERNSTEIN:
-        radii.width[p] = radii.scale * 7.0 * radii.vmax[0] * radii.log_term / (3.0 * max(1.0, n - 1.0))
+        radii.width[p] = radii.scale * 7.0 * top * radii.log_term / (3.0 * max(1.0, n - 1.0))
         radii.spread[p] = _reward_spread(rows, p)
     elif radii.family == BF:
         radii.width[p] = radii.scale * 14.0 * radii.horizon * radii.log_term / (3.0 * n)
@@ -168,6 +179,21 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
             radius = _reward_divergence(mean * n, n, radii.reward_log)
             radii.reward_above[p] = _bernoulli_edge(mean, radius) - mean
             radii.reward_below[p] = mean - (1.0 - _bernoulli_edge(1.0 - mean, radius))
+
+
+@bare
+def has_lost(radii: Radii, rows: Rows, p: int) -> bool:
+    """Return whether an outcome of pair p is lost; its state is the last of the row, which ascends."""
+    return rows.length[p] > 0 and rows.successor[rows.begin[p] + rows.length[p] - 1] >= radii.lost_from
+
+
+@bare
+def lost_worth(radii: Radii, t: int, sign: int) -> float:
+    """Return the value at t that stands for a lost outcome, section 10: the most above, nothing below.
+
+    Its reward is unknown, too, and counted as 0; a reward of 1 is therefore part of the value.
+    """
+    return radii.vmax[t] + 1.0 / radii.discount if sign > 0 else 0.0
 
 
 @bare

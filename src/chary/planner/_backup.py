@@ -9,7 +9,7 @@ import numpy as np
 
 from chary._compile import bare, inner
 from chary.arrays import Floats, Ints
-from chary.model.radii import BERNSTEIN, BF, KL, L1, Radii, additive
+from chary.model.radii import BERNSTEIN, BF, KL, L1, Radii, additive, has_lost
 from chary.model.rows import Rows, find_place
 
 # The direction of a bound. NumPy scalars, since numba compiles a kernel again for each literal it is called
@@ -156,15 +156,31 @@ def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
 
 
 @inner
+def may_lose_first(radii: Radii, rows: Rows, p: int) -> bool:
+    """Return whether pair p may lose an outcome and has not lost any."""
+    return radii.losses and not has_lost(radii, rows, p)
+
+
+@inner
+def may_surprise(radii: Radii, rows: Rows, p: int) -> bool:
+    """Return whether pair p may lead to a state that it was not seen to lead to, losses apart."""
+    lost = has_lost(radii, rows, p)
+    seen = rows.length[p] - (1 if lost else 0)
+    return seen < radii.support[p] - (1 if lost or radii.losses else 0)
+
+
+@inner
 def _best_unobserved(rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats, order: Ints) -> float:
     """Return the largest sign * (r + gamma V') among successors never seen, -inf if there can be none."""
     best = -math.inf
-    if rows.length[p] >= radii.support[p]:
+    discount = radii.discount
+    if may_lose_first(radii, rows, p):
+        best = sign * discount * v_next[radii.lost_from]
+    if not may_surprise(radii, rows, p):
         return best
     seen, begin, end = rows.successor, rows.begin[p], rows.begin[p] + rows.length[p]
     listed, rewards = radii.known_successor, radii.known_reward
     listed_begin, listed_end = radii.known_begin[p], radii.known_begin[p + 1]
-    discount = radii.discount
     place = begin
     for i in range(listed_begin, listed_end):
         x = listed[i]
@@ -173,11 +189,13 @@ def _best_unobserved(rows: Rows, radii: Radii, p: int, sign: int, v_next: Floats
         if place == end or seen[place] != x:
             best = max(best, sign * (rewards[i] + discount * v_next[x]))
     n_states = len(v_next)
-    if listed_end - listed_begin == n_states:
+    if listed_end - listed_begin == radii.lost_from:
         return best
     other = radii.other_high[p] if sign > 0 else radii.other_low[p]
     for i in range(n_states):
         x = order[n_states - 1 - i] if sign > 0 else order[i]
+        if x >= radii.lost_from:
+            continue
         if not contains(seen, begin, end, x) and not contains(listed, listed_begin, listed_end, x):
             return max(best, sign * (other + discount * v_next[x]))
     return best

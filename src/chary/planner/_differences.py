@@ -8,7 +8,17 @@ from chary._compile import inner
 from chary.arrays import Floats, Ints
 from chary.model.radii import KL, L1, Radii
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch, contains, deviation, listed_reward, tail_mass
+from chary.planner._backup import (
+    LOWER,
+    UPPER,
+    Scratch,
+    contains,
+    deviation,
+    listed_reward,
+    may_lose_first,
+    may_surprise,
+    tail_mass,
+)
 
 
 @inner
@@ -25,6 +35,9 @@ def differences_into(
     horizon = radii.horizon
     n_states = len(rows.visits)
     difference[horizon] = 0.0
+    for x in range(radii.lost_from, n_states):
+        difference[horizon, x] = v_upper[horizon, x]
+        difference[horizon, x, x] = 0.0
     dense = np.zeros((n_states, n_states))
     above, below = np.zeros(n_states), np.zeros(n_states)
     # The pair that the baseline plays, -1 where there is none or it was never played.
@@ -144,14 +157,15 @@ def _priced_deviation(rows: Rows, radii: Radii, p: int, side: int, price: Floats
     n = rows.total[p]
     begin, k = rows.begin[p], rows.length[p]
     radius = tail_mass(radii, p)
-    any_receiver = k < radii.support[p]
+    any_receiver, first_loss = may_surprise(radii, rows, p), may_lose_first(radii, rows, p)
     best = 0.0
     for z in range(len(rows.visits)):
         seen = contains(rows.successor, begin, begin + k, z)
-        if not (seen or any_receiver):
+        lost = z >= radii.lost_from
+        if not (seen or (any_receiver and not lost) or (first_loss and z == radii.lost_from)):
             continue
         left = min(radius, 1.0)
-        r_z = listed_reward(radii, p, z, side) if radii.known else 0.0
+        r_z = listed_reward(radii, p, z, side) if radii.known and not lost else 0.0
         for i in range(k):
             y = rows.successor[begin + i]
             r_y = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from chary._compile import bare, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
-from chary.model.radii import EXACT, Radii, additive
+from chary.model.radii import EXACT, Radii, additive, lost_worth
 from chary.model.rows import Rows
 from chary.planner._backup import LOWER, UPPER, Scratch, backup, expected_backup, sorted_states
 from chary.planner._differences import differences_into
@@ -96,6 +96,8 @@ def backward_into(
     terminal, discount = radii.terminal, radii.discount
     plain = radii.family == EXACT or additive(radii.family)
     v[radii.horizon] = 0.0
+    for s in range(radii.lost_from, n_states):
+        v[radii.horizon, s] = lost_worth(radii, radii.horizon, sign)
     first_stage, last_stage = stages
     for t in range(last_stage, first_stage - 1, -1):
         v_next = v[t + 1]
@@ -104,7 +106,7 @@ def backward_into(
         for s in range(n_states):
             first, last = pair_start[s], pair_start[s + 1]
             if first == last or terminal[s]:
-                v[t, s] = 0.0
+                v[t, s] = lost_worth(radii, t, sign) if s >= radii.lost_from else 0.0
                 if mode == OPTIMISE:
                     policy[t, s] = 0
                 continue

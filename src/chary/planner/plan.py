@@ -72,16 +72,18 @@ class TabularPlan:
         fixed: Ints | None = None,
     ) -> None:
         self._kind = CHARGES.index(charge)
-        self._scratch = new_scratch(setting.n_states)
+        # States that stand for lost outcomes are planned for, too.
+        n_states = len(knowledge.rows.visits)
+        self._scratch = new_scratch(n_states)
         # Where the charges at (t, s) lie, by t * S + s: a table (B, A), and the row of it.
         self._prices: dict[int, tuple[Floats, int]] = {}
         self.knowledge = knowledge
         self.explorers: MutableMapping[int, Shorts] = {} if explorers is None else explorers
         self._new_explorer = new_explorer or (lambda: explorer_of(setting, knowledge))
         self.fixed = fixed is not None
-        self.arrays = new_plan_arrays(setting.n_states, setting.horizon, differences=self._kind == DIFFERENCE)
+        self.arrays = new_plan_arrays(n_states, setting.horizon, differences=self._kind == DIFFERENCE)
         if fixed is not None:
-            self.arrays.baseline[:] = as_policy_table(fixed, setting)
+            self.arrays.baseline[:, : setting.n_states] = as_policy_table(fixed, setting)
             self.arrays.v_lower[:] = policy_values(knowledge, self.arrays.baseline, LOWER)
         elif prior.ndim == 2 and not (prior == prior[0]).all():
             _optimise_into(self.arrays, knowledge, prior)
@@ -167,17 +169,20 @@ def floor_plan(
     The options are those of `TabularPlan`.
     """
     learnt = TabularPlan(setting, knowledge, own, **options)
-    bound = float(start @ policy_values(knowledge, own, LOWER)[0])
+    bound = float(start @ policy_values(knowledge, own, LOWER)[0, : len(start)])
     if value_floor is not None:
         bound = max(bound, value_floor)
-    if float(start @ learnt.arrays.v_lower[0]) > bound:
+    if float(start @ learnt.arrays.v_lower[0, : len(start)]) > bound:
         return learnt
     return TabularPlan(setting, knowledge, own, fixed=own, **options)
 
 
 def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
-    """Return the lower (`sign` LOWER) or upper (UPPER) values of a policy (H, S), (H + 1, S)."""
-    horizon, n_states = policy.shape
+    """Return the lower (`sign` LOWER) or upper (UPPER) values of a policy (H, S), (H + 1, S).
+
+    States that stand for lost outcomes follow the S of the problem.
+    """
+    horizon, n_states = len(policy), len(knowledge.rows.visits)
     v = np.zeros((horizon + 1, n_states))
     # Arrays that can be written to, as everywhere else: for others the kernel would be compiled again.
     played, nobody, none = np.array(policy), np.full(n_states, -1), np.zeros((0, 0))
@@ -191,9 +196,14 @@ def optimistic_policy(setting: Setting, knowledge: Knowledge, explorer: Explorer
 
     An `explorer` handed in is filled, and keeps the falling ceiling of UCBVI's own bonuses.
     """
-    room = explorer or new_explorer(setting.n_states, setting.n_pairs, setting.horizon, falling=False)
-    explore_into(room, knowledge.rows, knowledge.radii, new_scratch(setting.n_states))
-    return np.array(room.policy)
+    n_states, horizon = len(knowledge.rows.visits), setting.horizon
+    room = explorer or new_explorer(n_states, setting.n_pairs, horizon, falling=False)
+    if room.v.shape[1] != n_states:
+        # States that stand for lost outcomes have been added.
+        v, policy = np.zeros((horizon + 1, n_states)), np.zeros((horizon, n_states), dtype=np.int64)
+        room = room._replace(v=v, policy=policy)
+    explore_into(room, knowledge.rows, knowledge.radii, new_scratch(n_states))
+    return np.array(room.policy[:, : setting.n_states])
 
 
 def explorer_of(setting: Setting, knowledge: Knowledge) -> Shorts:
@@ -204,7 +214,7 @@ def explorer_of(setting: Setting, knowledge: Knowledge) -> Shorts:
 def _optimise_into(plan: PlanArrays, knowledge: Knowledge, prior: Ints) -> None:
     """Fill the lower optimum with its baseline, ties going to the actions of `prior`, (H, S)."""
     v, baseline, rows, radii = plan.v_lower, plan.baseline, knowledge.rows, knowledge.radii
-    none, scratch = np.zeros((0, 0)), new_scratch(prior.shape[1])
+    none, scratch = np.zeros((0, 0)), new_scratch(len(knowledge.rows.visits))
     for t in reversed(range(len(prior))):
         ties = np.array(prior[t])
         backward_into(v, none, baseline, rows, radii, LOWER, OPTIMISE, ties, none, (t, t), scratch)

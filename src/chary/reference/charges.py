@@ -143,6 +143,8 @@ def differences(
     setting = confidence.setting
     H, S = setting.horizon, setting.n_states
     D = np.zeros((H + 1, S, S))
+    # 0 but for states that stand for lost outcomes.
+    D[H] = np.where(np.eye(S, dtype=bool), 0.0, v_upper[H][:, None] - v_lower[H][None, :])
     for t in reversed(range(H)):
         for x in range(S):
             for y in range(S):

@@ -45,6 +45,10 @@ class Confidence:
     bounds: Bounds
     episodes: int  # N_episodes, the online ones
     total_episodes: int  # warm-up and online
+    # Section 11: state lost_from + p stands for the lost outcomes of pair p; None where nothing is lost. With
+    # `losses` every pair may lose outcomes, and its support includes them.
+    lost_from: int | None = None
+    losses: bool = False
 
     @property
     def log_term(self) -> float:
@@ -109,8 +113,15 @@ def reward_mean(tally: Tally, confidence: Confidence, p: int, sign: int) -> floa
 
 def reachable(tally: Tally, confidence: Confidence, p: int) -> Bools:
     """Return the possible successors, (S,): all states while fewer than K were observed, otherwise those."""
-    observed = tally.counts[p] > 0
-    return np.asarray(observed | (observed.sum() < confidence.setting.support[p]))
+    observed, first = tally.counts[p] > 0, confidence.lost_from
+    if first is None:
+        return np.asarray(observed | (observed.sum() < confidence.setting.support[p]))
+    own = first + p
+    may_lose = bool(observed[own]) or confidence.losses
+    reach = observed.copy()
+    reach[:first] |= observed[:first].sum() < confidence.setting.support[p] - may_lose
+    reach[own] = may_lose
+    return np.asarray(reach)
 
 
 def hoeffding_bonus(confidence: Confidence, n: float) -> float:
@@ -334,7 +345,11 @@ def backward(
                 Q[p] = min(max(backup(tally, confidence, p, following, sign), 0.0), bounds[t])
         return Q if ceiling is None else np.minimum(Q, ceiling[t])
 
-    return _induce(setting, action_values, policy, prior if sign < 0 else None)
+    lost = None
+    if confidence.lost_from is not None and sign > 0:
+        # The most: the reward of a lost outcome is counted as 0, so 1 is part of the value.
+        lost = (confidence.lost_from, bounds + 1.0 / setting.discount)
+    return _induce(setting, action_values, policy, prior if sign < 0 else None, lost)
 
 
 def exact(mdp: FiniteMDP, policy: Ints | None = None) -> Solution:
@@ -375,10 +390,16 @@ def _induce(
     action_values: Callable[[int, Floats], Floats],
     policy: Ints | None,
     prior: Ints | None,
+    lost: tuple[int, Floats] | None = None,
 ) -> Solution:
-    """Go backward from V_H = 0; `action_values(t, V_{t+1})` gives Q_t, (P,)."""
+    """Go backward from V_H = 0; `action_values(t, V_{t+1})` gives Q_t, (P,).
+
+    `lost` are the first state that stands for lost outcomes and the values, (H + 1,), of all such states.
+    """
     H, S = setting.horizon, setting.n_states
     V, Q, played = np.zeros((H + 1, S)), np.zeros((H, setting.n_pairs)), np.zeros((H, S), dtype=np.int64)
+    if lost is not None:
+        V[:, lost[0] :] = lost[1][:, None]
     for t in reversed(range(H)):
         Q[t] = action_values(t, V[t + 1])
         for s in np.flatnonzero(~setting.terminal):

@@ -18,7 +18,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
     Observations, rewards and endings are the environment's own. An episode of the guard begins with `reset`,
     is finished by the step that ends it (`terminated`, `truncated`, or the guard's horizon, which truncates),
     and is abandoned by a `reset` or `close` before that. A time limit belongs inside: one outside cuts
-    episodes off without the guard's knowledge, so they are abandoned and nothing is learnt from them.
+    episodes off without the guard's knowledge, so they are abandoned.
 
     After a step `info` contains these entries, which replace entries of the environment with the same name:
 

@@ -1,0 +1,103 @@
+"""Visits in the order of their decisions: which outcomes may be counted, docs/algorithm.md section 10.
+
+Counting outcomes as they arrive is biased: those that arrive early may be the bad ones, however many there
+are. Per pair (s, a), visits are ordered by decision instead. In that order the outcomes are independent draws
+of P(. | s, a), whatever the delays. So the longest prefix whose outcomes are all known is an honest sample,
+and bounds that hold for every n at once hold for it. Outcomes behind a missing one wait. An outcome that is
+declared lost counts as a separate successor, and nothing waits for it any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple, final
+
+from chary.agents._episodes import Played
+
+Pair = tuple[int, int]
+
+
+class Visit(NamedTuple):
+    """A step that counts for the pair (s, a) it waits at, with its place among all decisions."""
+
+    place: int
+    step: Played[int]
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the outcome is known, or known to be lost."""
+        return self.step.lost or self.step.outcome is not None
+
+
+@final
+class Visits:
+    """The visits that are not counted yet: per pair (s, a), in the order of their decisions.
+
+    Memory grows with the outcomes that are missing and with those that wait behind them.
+    """
+
+    __slots__ = ("_decisions", "_ready", "_waiting")
+
+    def __init__(self) -> None:
+        self._decisions = 0
+        self._waiting: dict[Pair, deque[Visit]] = {}
+        # Pairs whose first visit may have become known.
+        self._ready: set[Pair] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def decided(self, step: Played[int]) -> None:
+        """Note a decision; steps must be noted in the order in which they are decided."""
+        self._append(step, step.decision.action)
+
+    def overruled(self, step: Played[int]) -> None:
+        """Note that a step is to count for the action played in place of the one decided.
+
+        Its place is that of the moment at which this became known, behind all visits of that pair.
+        """
+        assert step.outcome is not None
+        self._append(step, step.outcome.action)
+        self._ready.add((step.state, step.outcome.action))
+
+    def resolved(self, step: Played[int]) -> None:
+        """Note that the outcome of a step is known, or known to be lost."""
+        self._ready.add((step.state, step.decision.action))
+
+    def release(self) -> list[Played[int]]:
+        """Return the steps that may be counted now, in the order of their places, and forget them.
+
+        A step under another action than the one decided is not a visit of the pair decided: it is forgotten
+        there without being returned.
+        """
+        known: list[Visit] = []
+        for s, a in self._ready:
+            visits = self._waiting.get((s, a))
+            while visits and visits[0].resolved:
+                visit = visits.popleft()
+                if visit.step.outcome is None or visit.step.outcome.action == a:
+                    known.append(visit)
+            if visits is not None and not visits:
+                del self._waiting[s, a]
+        self._ready.clear()
+        known.sort(key=lambda visit: visit.place)
+        return [visit.step for visit in known]
+
+    def pending(self) -> list[tuple[Played[int], int]]:
+        """Return the steps that are not counted yet and the action each counts for, in order."""
+        waiting = [(visit, a) for (_, a), visits in self._waiting.items() for visit in visits]
+        return [(visit.step, a) for visit, a in sorted(waiting, key=lambda each: each[0].place)]
+
+    def restore(self, pending: Iterable[tuple[Played[int], int]]) -> None:
+        """Take on what `pending` returned."""
+        for step, a in pending:
+            self._append(step, a)
+            self._ready.add((step.state, a))
+
+    def _append(self, step: Played[int], a: int) -> None:
+        visits = self._waiting.get((step.state, a))
+        if visits is None:
+            visits = self._waiting[step.state, a] = deque()
+        visits.append(Visit(self._decisions, step))
+        self._decisions += 1
