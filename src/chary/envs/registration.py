@@ -24,14 +24,10 @@ def register() -> None:
     except ModuleNotFoundError:
         return
 
-    for name, identity in GYMNASIUM_IDS.items():
+    tabular = "chary.envs.tabular_env:make_env"
+    made_by = {identity: (tabular, {"problem": name}) for name, identity in GYMNASIUM_IDS.items()}
+    made_by[HIV_ID] = ("chary.envs.hiv.environment:HIVEnv", {})
+    for identity, (entry, given) in made_by.items():
         if identity not in gymnasium.registry:
-            gymnasium.register(
-                identity,
-                entry_point="chary.envs.tabular_env:make_env",
-                # Our environments check the order of calls themselves, with an error of chary.
-                order_enforce=False,
-                kwargs={"problem": name},
-            )
-    if HIV_ID not in gymnasium.registry:
-        gymnasium.register(HIV_ID, entry_point="chary.envs.hiv.environment:HIVEnv", order_enforce=False)
+            # Our environments check the order of calls themselves, with an error of chary.
+            gymnasium.register(identity, entry_point=entry, order_enforce=False, kwargs=given)
