@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._facts import Columns
+from chary.agents._visits import LOST
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
 from chary.arrays import Ints
-from chary.errors import InvalidData, check_choice, check_integer, check_real
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
@@ -22,8 +23,6 @@ from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, ow
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.storage.sealed import as_array, under
 
-# Stands for the next state of a transition whose outcome is lost.
-LOST = -1
 # Counted at a time: room for all of them is made before.
 MOST_STEPS = 1000
 JOURNAL = ("states", "pairs", "nexts", "rewards", "terminated")
@@ -279,3 +278,15 @@ def _check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Settin
         fits = fits and bool(np.isfinite(arrays[each]).all())
     if not fits:
         raise InvalidData(f"{name!r} must be counts of this problem, got others.")
+
+
+def check_own(own: OwnBaseline, setting: Setting, *, given: bool) -> None:
+    """Raise InvalidSetting unless `own` is declared for this problem and no prior was `given`."""
+    check_type("own", own, OwnBaseline, "an OwnBaseline", way_out="Use OwnBaseline.declare.")
+    if given:
+        raise InvalidSetting(f"'own' must come without a prior, got role {own.role!r} and a prior as well.")
+    if own.table.shape != (setting.horizon, setting.n_states):
+        raise InvalidSetting(
+            f"'own' must be declared for this problem, shape {(setting.horizon, setting.n_states)}, got a "
+            f"table of shape {own.table.shape}."
+        )

@@ -13,9 +13,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple, final
 
-from chary.agents._episodes import Played
+from chary.agents._episodes import Played, Transition
 
 Pair = tuple[int, int]
+
+# Stands for the next state of a transition whose outcome is lost.
+LOST = -1
+
+
+def lesson(step: Played[int]) -> Transition:
+    """Return the outcome of a step, or one that stands for it where it is lost."""
+    if step.outcome is None:
+        return Transition(step.state, step.decision.action, 0.0, LOST, terminated=False)
+    return step.outcome
 
 
 class Visit(NamedTuple):

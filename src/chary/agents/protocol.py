@@ -32,19 +32,15 @@ class Agent(Protocol):
 
     def begin(self, episode: EpisodeId, state: int) -> None:
         """Open an episode that starts in `state`."""
-        ...
 
     def act(self, episode: EpisodeId, t: int, state: int) -> Decision:
         """Return the decision at step `t`."""
-        ...
 
     def observe(self, episode: EpisodeId, transition: Transition) -> None:
         """Take in the outcome of the action that was played."""
-        ...
 
     def finish(self, episode: EpisodeId) -> None:
         """Close the episode; its transitions now count."""
-        ...
 
 
 @runtime_checkable
@@ -54,11 +50,9 @@ class Discretises(Protocol):
     @property
     def n_states(self) -> int:
         """The number of possible states."""
-        ...
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return all of it as arrays by name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

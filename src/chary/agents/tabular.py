@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from chary.agents._choosing import Chooser, Pinned
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
 from chary.agents._facts import ObservedFacts
-from chary.agents._learner import LOST, Learner
-from chary.agents._visits import Visits
+from chary.agents._learner import Learner, check_own
+from chary.agents._visits import Visits, lesson
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises
 from chary.arrays import Ints
@@ -113,7 +113,7 @@ class TabularAgent:
             )
         self._warmup = check_integer("warmup", warmup, minimum=0)
         if own is not None:
-            _check_own(own, setting, given=prior is not None or spec.prior is not None)
+            check_own(own, setting, given=prior is not None or spec.prior is not None)
         self._learner = Learner(
             spec,
             setting,
@@ -351,9 +351,8 @@ class TabularAgent:
         if self.shield is not None and not now.released:
             self._take_outcome(self.shield.abandon(now.name))
         self._episodes.drop(now)
-        for lost in now.steps:
-            if lost.lost:
-                self._visits.resolved(lost)
+        for step in now.steps:
+            self._visits.resolved(step)
         self._learn_late_rollouts()
         self._count()
 
@@ -466,13 +465,7 @@ class TabularAgent:
         """
         steps = self._visits.release()
         if steps or renew:
-            lessons = [
-                Transition(step.state, step.decision.action, 0.0, LOST, terminated=False)
-                if step.outcome is None
-                else step.outcome
-                for step in steps
-            ]
-            self._learner.learn(lessons, [now.pinned.plan for now in self._episodes])
+            self._learner.learn(list(map(lesson, steps)), [now.pinned.plan for now in self._episodes])
         versions = (now.pinned.version for now in self._episodes)
         self._learner.trim(min(versions, default=self._learner.version))
 
@@ -500,14 +493,3 @@ class TabularAgent:
             else:
                 self._learner.learn_rollout(outcomes)
         self._late_rollouts = waiting
-
-
-def _check_own(own: OwnBaseline, setting: Setting, *, given: bool) -> None:
-    check_type("own", own, OwnBaseline, "an OwnBaseline", way_out="Use OwnBaseline.declare.")
-    if given:
-        raise InvalidSetting(f"'own' must come without a prior, got role {own.role!r} and a prior as well.")
-    if own.table.shape != (setting.horizon, setting.n_states):
-        raise InvalidSetting(
-            f"'own' must be declared for this problem, shape {(setting.horizon, setting.n_states)}, got a "
-            f"table of shape {own.table.shape}."
-        )
