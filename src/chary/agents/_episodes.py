@@ -251,8 +251,8 @@ class Episodes(Generic[S, P]):
             outstanding = now.outstanding
             if not outstanding:
                 raise OutOfOrder(
-                    f"'observe' must follow an action, but none is outstanding in episode {now.name!r}. Call "
-                    "act first."
+                    f"'observe' must follow an action, got an outcome of no step in episode {now.name!r}. "
+                    "Call act first."
                 )
             if len(outstanding) > 1:
                 raise OutOfOrder(
