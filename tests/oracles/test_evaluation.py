@@ -351,7 +351,7 @@ def test_the_interval_of_returns_is_maurer_and_pontils() -> None:
     assert found.upper == pytest.approx(0.6 + radius)
     assert (found.standing, found.method, found.delta) == ("certified", "returns", 0.05)
     assert (found.episodes, found.transitions) == (1000, 1000)
-    assert found.note == "Holds for independent episodes that start as those to come."
+    assert found.note == "Holds for independent episodes that start like those to come."
 
 
 def test_one_episode_tells_nothing_beyond_the_range() -> None:
@@ -411,10 +411,10 @@ def test_what_the_log_does_not_show_is_said_and_counts_nothing() -> None:
     )
     shown = evaluate_policy(log, [0, 0], setting)
     assert shown.estimate == 1.0
-    assert "does not show" not in shown.note
+    assert "does not contain" not in shown.note
     half = evaluate_policy(log, [0, 1], setting)
     assert half.estimate == 0.5
-    assert "does not show what the policy does in 1 of the states" in half.note
+    assert "does not contain the policy's action in 1 of the states" in half.note
     assert "worth 0.5" in half.describe()
     assert half.to_json()["note"] == half.note
 
