@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple, final
+from typing import final
 
 from chary.agents._episodes import Played, Transition
 
 Pair = tuple[int, int]
+# A step and its place among all decisions; a plain tuple, since every decision makes one.
+Visit = tuple[int, Played[int]]
 
 # Stands for the next state of a transition whose outcome is lost.
 LOST = -1
@@ -26,18 +28,6 @@ def lesson(step: Played[int]) -> Transition:
     if step.outcome is None:
         return Transition(step.state, step.decision.action, 0.0, LOST, terminated=False)
     return step.outcome
-
-
-class Visit(NamedTuple):
-    """A step that counts for the pair (s, a) it waits at, with its place among all decisions."""
-
-    place: int
-    step: Played[int]
-
-    @property
-    def resolved(self) -> bool:
-        """Whether the outcome is known, or known to be lost."""
-        return self.step.lost or self.step.outcome is not None
 
 
 @final
@@ -54,9 +44,6 @@ class Visits:
         self._waiting: dict[Pair, deque[Visit]] = {}
         # Pairs whose first visit may have become known.
         self._ready: set[Pair] = set()
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
 
     def decided(self, step: Played[int]) -> None:
         """Note a decision; steps must be noted in the order in which they are decided."""
@@ -84,20 +71,21 @@ class Visits:
         known: list[Visit] = []
         for s, a in self._ready:
             visits = self._waiting.get((s, a))
-            while visits and visits[0].resolved:
+            while visits and (visits[0][1].lost or visits[0][1].outcome is not None):
                 visit = visits.popleft()
-                if visit.step.outcome is None or visit.step.outcome.action == a:
+                outcome = visit[1].outcome
+                if outcome is None or outcome.action == a:
                     known.append(visit)
             if visits is not None and not visits:
                 del self._waiting[s, a]
         self._ready.clear()
-        known.sort(key=lambda visit: visit.place)
-        return [visit.step for visit in known]
+        known.sort(key=lambda visit: visit[0])
+        return [step for _, step in known]
 
     def pending(self) -> list[tuple[Played[int], int]]:
         """Return the steps that are not counted yet and the action each counts for, in order."""
         waiting = [(visit, a) for (_, a), visits in self._waiting.items() for visit in visits]
-        return [(visit.step, a) for visit, a in sorted(waiting, key=lambda each: each[0].place)]
+        return [(step, a) for (_, step), a in sorted(waiting, key=lambda each: each[0][0])]
 
     def restore(self, pending: Iterable[tuple[Played[int], int]]) -> None:
         """Take on what `pending` returned."""
@@ -109,5 +97,5 @@ class Visits:
         visits = self._waiting.get((step.state, a))
         if visits is None:
             visits = self._waiting[step.state, a] = deque()
-        visits.append(Visit(self._decisions, step))
+        visits.append((self._decisions, step))
         self._decisions += 1
