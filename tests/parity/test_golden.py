@@ -1,7 +1,6 @@
-"""Files of an earlier version still load, and go on as that version went on; see tests/golden/README.md.
+"""Files of an earlier version still load; see tests/golden/README.md for what is compared.
 
-What is decided has to be the same; charges and results are compared up to the rounding that differs between
-processors.
+Charges and results are compared up to the rounding that differs between processors.
 """
 
 from __future__ import annotations
@@ -41,7 +40,9 @@ def decided(decision: Any, recorded: list[Any], tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("case", AGENTS)
-def test_a_saved_agent_goes_on_as_it_went_on_then(case: str, tmp_path: Path) -> None:
+def test_a_saved_agent_loads_with_its_counts_and_the_plans_of_its_open_episodes(
+    case: str, tmp_path: Path
+) -> None:
     """Until outcomes count: version 0.1 counted whole episodes, and not in the order of the decisions."""
     before = told(case)
     shutil.copy(GOLDEN / f"{case}.npz", tmp_path / "agent.npz")

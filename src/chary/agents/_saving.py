@@ -121,18 +121,18 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         _check_shield(about["shield"], agent.setting, unreleased, agent._learner.explorers)
         agent.shield.restore(about["shield"], {now.name: now.pinned.plan for now in agent._episodes}, recall)
     agent._late_rollouts = [all_of(numbers) for numbers in about["late_rollouts"]]
-    undecided = [(step, step.decision.action) for now in agent._episodes for step in now.steps]
+    of_open_episodes = [(step, step.decision.action) for now in agent._episodes for step in now.steps]
     if "waiting" in about:
         waiting = [
             (recall(number), _whole("waiting", action, below=A)) for number, action in about["waiting"]
         ]
         kept_waiting = [(step, action) for step, action in waiting if step is not None]
-        missing = {id(step) for step, _ in undecided if step.outcome is None}
+        missing = {id(step) for step, _ in of_open_episodes if step.outcome is None}
         if not missing <= {id(step) for step, _ in kept_waiting}:
             raise InvalidData("'waiting' must hold every step whose outcome is outstanding, got fewer.")
     else:
         # Version 0.1 counted an episode as a whole, once it was complete.
-        kept_waiting = undecided
+        kept_waiting = of_open_episodes
     agent._visits.restore(kept_waiting)
 
 
