@@ -49,6 +49,12 @@ def interval(row: dict[str, str], name: str, digits: int = 4) -> str:
     return f"{float(value):.{digits}g} ({float(low):.{digits}g} to {float(high):.{digits}g})"
 
 
+def broken_runs(row: dict[str, str]) -> str:
+    """Return the number of runs that broke the budget, with the interval of their share."""
+    low, high = (100 * float(row[f"runs_with_violations_{end}"]) for end in ("low", "high"))
+    return f"{row['runs_with_violations']} of {row['seeds']} ({low:.2g} to {high:.3g} %)"
+
+
 def cells_of(row: dict[str, str]) -> dict[str, str]:
     """Return a row of the summary of a tabular sweep as it is shown, by heading."""
     return {
@@ -57,10 +63,11 @@ def cells_of(row: dict[str, str]) -> dict[str, str]:
         "seeds": row["seeds"],
         "regret (95 %)": interval(row, "regret"),
         "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
-        "runs with any": row["runs_with_violations"],
+        "runs with any (95 %)": broken_runs(row),
         "largest z*": f"{float(row['true_deficit_max']):.3g}",
         "signed deficit (95 %)": interval(row, "signed_deficit", 3),
         "exploring steps": f"{float(row['exploring_steps']):.0f}",
+        "deviating steps": f"{float(row['deviating_steps']):.0f}",
         "standing": row["standing"],
     }
 
@@ -79,7 +86,7 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
         "maximum return, millions (95 %)": interval(millions, "max_return"),
         "last tenth (95 %)": interval(millions, "late_return"),
         "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
-        "runs with any": row["runs_with_violations"],
+        "runs with any (95 %)": broken_runs(row),
         "largest z*": f"{float(row['true_deficit_max']):.3g}",
         "booked per episode": f"{float(row['deficit_mean']):.3g}",
         "held-out charges that cover": f"{100 * float(row['held_out_coverage']):.3g} %"
@@ -233,7 +240,9 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         "## Figures",
         "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
         "## Numbers",
-        NOTES[family] + " violations with their Clopper-Pearson interval over episodes.",
+        NOTES[family] + " violations per 1,000 episodes with an interval from resampling whole runs, "
+        "because episodes of one run depend on each other; the runs with any violation with the "
+        "Clopper-Pearson interval of their share.",
         summary(rows_of(report / "tables" / "summary.csv"), family),
     ]
     text = "\n\n".join(parts) + "\n"

@@ -369,6 +369,7 @@ def synthetic(seeds: int = 5, **runs: dict[float, dict[str, Any]]) -> Measured:
                         "violations": of("violations", 0),
                         "violation_rate": of("violations", 0) / 10_000,
                         "exploring_steps": of("steps", 100) + seed,
+                        "deviating_steps": of("deviating", 50),
                         "chains_finished": of("chains", 10),
                         "chains_unfinished": left,
                         "chains_unfinished_episodes": 700 * left,
@@ -467,6 +468,38 @@ def test_one_budget_against_it_is_enough() -> None:
     assert claim.verdict == NOT_REPRODUCED
 
 
+def test_a_budget_that_most_runs_broke_is_not_kept() -> None:
+    # One violation in 10,000 episodes is a small rate; but the budget is promised for whole runs, and 4 of 5
+    # runs broke it.
+    rare = [1, 1, 1, 1, 0]
+    found = answers(
+        synthetic(
+            unconstrained=both(violations=2000),
+            paper=both(factor=4.0, violations=rare),
+            ours=both(factor=0.5, steps=10_000, violations=rare),
+            chosen=both(factor=0.5, steps=10_000, violations=rare),
+        )
+    )
+    for key in ("b1", "b5", "f1", "f2", "g1"):
+        assert found[key].verdict == NOT_REPRODUCED, (key, found[key].answer)
+        assert "4 of 5 runs" in found[key].answer
+    # Two of five are not most, but more than delta promises may still be true.
+    some = answers(synthetic(paper=both(violations=[1, 1, 0, 0, 0])))
+    assert some["b1"].verdict == REPRODUCED
+    assert some["b5"].verdict == NOT_COMPARABLE
+
+
+def test_the_promise_of_a_run_is_a_binomial_over_runs() -> None:
+    claim = answers(synthetic(seeds=40, paper=both()))["b5"]
+    assert claim.verdict == REPRODUCED, claim.answer
+    row = claim.numbers[0]
+    assert (row["failures"], row["runs"], row["delta"]) == (0, 40, 0.1)
+    # Clopper and Pearson: 0 of 40 runs.
+    assert row["high"] == pytest.approx(1 - 0.025 ** (1 / 40))
+    # Ten runs without a failure do not show that at most a tenth fail.
+    assert answers(synthetic(seeds=10, paper=both()))["b5"].verdict == NOT_COMPARABLE
+
+
 def test_few_seeds_give_no_verdict() -> None:
     runs = {
         "unconstrained": {0.1: {"violations": 2000}, 0.4: {"violations": 500}},
@@ -497,7 +530,7 @@ def test_an_interval_that_contains_the_threshold_decides_nothing(key: str) -> No
 
 
 def test_violations_in_one_seed_alone_are_not_a_proof() -> None:
-    # 30 of 50,000 episodes: Clopper-Pearson's interval over episodes is far from 0, that over seeds is not.
+    # 30 of 50,000 episodes: an interval over episodes would be far from 0, that over runs is not.
     found = answers(
         synthetic(
             unconstrained={0.1: {"violations": [30, 0, 0, 0, 0]}, 0.4: {"violations": 0}},
@@ -520,7 +553,7 @@ def test_without_violations_there_is_nothing_to_compare() -> None:
 
 
 def test_no_violation_among_few_episodes_is_not_almost_never() -> None:
-    # Over seeds the interval has no width; 0 of 250 episodes may still be one in 70.
+    # Over runs the interval has no width; 0 of 250 episodes may still be one in 70.
     measured = synthetic(paper=both())
     few = measured.tables.runs.with_columns(pl.lit(50).alias("episodes"))
     claim = answers(Measured(Tables(few, measured.tables.curves)))["b1"]

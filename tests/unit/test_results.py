@@ -260,6 +260,19 @@ def test_rates_count_episodes_and_runs() -> None:
     assert rate.run_interval == pytest.approx((0.0676, 0.9324), abs=1e-4)
 
 
+def test_the_interval_of_a_rate_treats_episodes_of_a_run_as_dependent() -> None:
+    # All violations in one run of ten: over 10,000 independent episodes 0.0111 to 0.0153 would be the
+    # interval, which excludes that another ten runs have none.
+    rate = violation_rate([130] + [0] * 9, [1000] * 10)
+    assert rate.interval.low < 0.001
+    assert rate.interval.high > 0.03
+    # The same number in every run: the runs agree, and so the interval is narrow.
+    even = violation_rate([13] * 10, [1000] * 10)
+    assert even.interval == pytest.approx((0.013, 0.013))
+    # A single run says nothing about others.
+    assert np.isnan(violation_rate([1], [1000]).interval.high)
+
+
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_exponents_of_powers_are_found(power: float) -> None:
     n = np.arange(10, 1001, 10)

@@ -25,6 +25,8 @@ UNDECIDED = "undecided: the interval contains the threshold"
 # "Almost every episode": at most one violation in a hundred.
 ALMOST_NEVER = 0.01
 NOBODY = "no algorithm broke it: nothing to compare"
+# With fewer expected violations, no violation does not show that the rate is small.
+EXPECTED = 5.0
 
 # Smaller numbers are rounding errors.
 NOTHING = 1e-9
@@ -112,7 +114,8 @@ class Answer:
         self.add(
             None if nobody else difference.above(0.0),
             f"{at(ours.budget)}: {say_rate(other)} violations per 1,000 episodes against {say_rate(mine)}, "
-            f"difference over seeds {say(difference.times(1000))}",
+            f"difference over seeds {say(difference.times(1000))}; {other.broken_runs} of {other.runs} runs "
+            f"broke it against {mine.broken_runs} of {mine.runs}",
             seeds=len(measured.common(ours, theirs)),
             why=NOBODY if nobody else contains(0),
             budget=ours.budget,
@@ -176,13 +179,35 @@ def count_verdicts(claims: Sequence[Claim]) -> dict[str, int]:
 
 
 def kept(measured: Measured, place: Place, limit: float) -> bool | None:
-    """Whether at most a share of the episodes break the budget; None if undecided.
+    """Whether a budget was kept: at most a share of the episodes broke it, and no more than half of the runs.
 
-    If no seed has a violation, the interval over seeds has no width. Therefore the interval over episodes,
-    although too narrow, must not go beyond the limit either.
+    The promise is one about whole runs. Where most runs broke the budget it was not kept, however small the
+    share of episodes is. None if undecided: if the interval over runs contains the limit, or if
+    there are so few episodes that fewer than `EXPECTED` violations are expected at the limit.
     """
-    decided = measured.mean(place, "violation_rate").at_most(limit)
-    return None if decided and measured.rate(place).interval.high > limit else decided
+    rate = measured.rate(place)
+    if rate.most_broke:
+        return False
+    decided = Estimate(rate.rate, *rate.interval).at_most(limit)
+    return None if decided and rate.episodes * limit < EXPECTED else decided
+
+
+def say_runs(rate: ViolationRate, delta: float | None = None) -> str:
+    """Return how many runs have a violation, with the interval of that share, compared with delta.
+
+    Example:
+        >>> from chary.statistics import violation_rate
+        >>> say_runs(violation_rate([1, 0], [1000, 1000]))
+        '1 of 2 runs broke it (1.26 to 98.7 %)'
+        >>> say_runs(violation_rate([0] * 40, [1000] * 40), 0.1)
+        '0 of 40 runs broke it (0 to 8.81 %, below δ = 10 %)'
+    """
+    low, high = (100 * end for end in rate.run_interval)
+    compared = ""
+    if delta is not None:
+        verdicts = {"below": "below", "above": "above", "compatible": "compatible with"}
+        compared = f", {verdicts[rate.compared_with(delta).verdict]} δ = {100 * delta:g} %"
+    return f"{rate.broken_runs} of {rate.runs} runs broke it ({low:.3g} to {high:.3g} %{compared})"
 
 
 def say(estimate: Estimate, digits: int = 3) -> str:
@@ -225,12 +250,12 @@ def say_percent(share: Estimate) -> str:
 
 
 def say_rate(rate: ViolationRate) -> str:
-    """Return violations per 1,000 episodes with their interval over episodes.
+    """Return violations per 1,000 episodes with their interval over runs.
 
     Example:
         >>> from chary.statistics import violation_rate
-        >>> say_rate(violation_rate([1], [1000]))
-        '1 (0.0253 to 5.56)'
+        >>> say_rate(violation_rate([1, 2, 3], [1000] * 3)), say_rate(violation_rate([1], [1000]))
+        ('2 (0 to 4.69)', '1')
     """
     return say(Estimate(rate.rate, *rate.interval).times(1000))
 

@@ -35,22 +35,28 @@ def place_row(measured: Measured, place: Place) -> dict[str, Any]:
 
 
 def violation_row(measured: Measured, place: Place) -> dict[str, Any]:
-    """Return the violations of a place: per episode with both intervals, and per run."""
-    rate, over_seeds = measured.rate(place), measured.mean(place, "violation_rate")
+    """Return the violations of a place: per episode, with the interval over runs, and the runs with any."""
+    rate = measured.rate(place)
     return {
         "violations": rate.violations,
         **ends("violations_per_1000", Estimate(rate.rate, *rate.interval), 1000),
-        "violations_per_1000_seeds_low": 1000 * over_seeds.low,
-        "violations_per_1000_seeds_high": 1000 * over_seeds.high,
         "runs_with_violations": rate.broken_runs,
+        "runs_with_violations_low": rate.run_interval.low,
+        "runs_with_violations_high": rate.run_interval.high,
     }
 
 
 def violation_cells(measured: Measured) -> Cells:
     """Return the columns of violations on the page."""
+
+    def runs(place: Place) -> str:
+        rate = measured.rate(place)
+        low, high = (100 * end for end in rate.run_interval)
+        return f"{rate.broken_runs} of {rate.runs} ({low:.2g} to {high:.3g} %)"
+
     return (
         ("violations per 1,000 (95\N{NO-BREAK SPACE}%)", lambda place: say_rate(measured.rate(place))),
-        ("runs with any", lambda place: f"{measured.rate(place).broken_runs} of {measured.rate(place).runs}"),
+        ("runs with any (95\N{NO-BREAK SPACE}%)", runs),
     )
 
 

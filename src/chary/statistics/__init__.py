@@ -1,4 +1,4 @@
-"""Numbers with their intervals: bootstrap over few seeds, Clopper-Pearson for rates of failures."""
+"""Numbers with their intervals: bootstrap over few runs, Clopper-Pearson for runs that failed."""
 
 from chary.statistics.binomial import (
     BinomialReport,

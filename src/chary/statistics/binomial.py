@@ -1,4 +1,4 @@
-"""Failures among runs and violations among episodes, with Clopper-Pearson intervals."""
+"""Failed runs with Clopper-Pearson intervals, and violations per episode with intervals over runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from chary.errors import InvalidData, InvalidSetting, check_integer, check_real
 from chary.statistics._arrays import vector_of
+from chary.statistics.bootstrap import bootstrap_of
 
 
 class Interval(NamedTuple):
@@ -59,7 +60,10 @@ class BinomialReport(NamedTuple):
 
 
 class ViolationRate(NamedTuple):
-    """The rate of violations: per episode and, since episodes of a run are dependent, per run."""
+    """The rate of violations: per episode, with an interval over runs, and the share of runs with any.
+
+    `interval` is NaN for a single run, and has no width if all runs have the same rate, such as 0.
+    """
 
     violations: int
     episodes: int
@@ -67,11 +71,21 @@ class ViolationRate(NamedTuple):
     broken_runs: int
     runs: int
     run_interval: Interval
+    confidence: float
 
     @property
     def rate(self) -> float:
         """Violations per episode."""
         return self.violations / self.episodes
+
+    @property
+    def most_broke(self) -> bool:
+        """Whether more than half of the runs have a violation."""
+        return 2 * self.broken_runs > self.runs
+
+    def compared_with(self, delta: float) -> BinomialReport:
+        """Return the runs with any violation as a binomial, compared with the promised `delta`."""
+        return binomial_report(self.broken_runs, self.runs, delta, self.confidence)
 
 
 def clopper_pearson(failures: int, runs: int, confidence: float = 0.95) -> Interval:
@@ -116,11 +130,12 @@ def binomial_report(failures: int, runs: int, delta: float, confidence: float = 
 
 
 def violation_rate(violations: ArrayLike, episodes: ArrayLike, *, confidence: float = 0.95) -> ViolationRate:
-    """Return the rate of violations of a budget, with Clopper-Pearson intervals.
+    """Return the rate of violations of a budget, per episode and per run.
 
-    The interval over episodes treats them as independent. Episodes of one run are not: they share data and a
-    baseline, violations come in bursts, and the interval is too narrow. Runs are independent: the share of
-    runs with any violation is returned as well, and `delta` bounds that share.
+    Episodes of one run share data and a baseline, and violations come in bursts: an interval that treats
+    them as independent is too narrow. The interval of the rate comes from resampling whole runs (a cluster
+    bootstrap, see `bootstrap_of`). The share of runs with any violation, which `delta` bounds, has the
+    Clopper-Pearson interval of a binomial over runs.
 
     Args:
         violations: Number of episodes per run that broke the budget, (runs,).
@@ -131,9 +146,9 @@ def violation_rate(violations: ArrayLike, episodes: ArrayLike, *, confidence: fl
         InvalidData: if the arrays differ in length or are not counts.
 
     Example:
-        >>> rate = violation_rate([0, 2], [500, 500])
+        >>> rate = violation_rate([0, 2, 1], [500, 500, 500])
         >>> rate.rate, rate.broken_runs, round(rate.interval.high, 4)
-        (0.002, 1, 0.0072)
+        (0.002, 2, 0.0074)
     """
     broken, played = vector_of("violations", violations), vector_of("episodes", episodes)
     if len(broken) != len(played):
@@ -144,6 +159,9 @@ def violation_rate(violations: ArrayLike, episodes: ArrayLike, *, confidence: fl
         raise InvalidData("'violations' must be counts of at most 'episodes' each, got other numbers.")
     total, among = int(broken.sum()), int(played.sum())
     runs = int(np.count_nonzero(broken))
-    interval = clopper_pearson(total, among, confidence)
+    band = bootstrap_of(
+        np.column_stack([broken, played]), lambda means: means[:, :1] / means[:, 1:], confidence=confidence
+    )
+    low, high = np.clip([band.low[0], band.high[0]], 0.0, 1.0).tolist()
     run_interval = clopper_pearson(runs, len(broken), confidence)
-    return ViolationRate(total, among, interval, runs, len(broken), run_interval)
+    return ViolationRate(total, among, Interval(low, high), runs, len(broken), run_interval, confidence)

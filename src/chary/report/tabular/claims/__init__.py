@@ -22,7 +22,7 @@ def answer_claims(measured: Measured, facts: Facts) -> list[Claim]:
     """Return all claims with their answers from this sweep, a to g."""
     return [
         *rate_claims(measured),
-        *budget_claims(measured),
+        *budget_claims(measured, facts),
         early_regret(measured),
         *chain_claims(measured, facts),
         *long_run_regret(measured),

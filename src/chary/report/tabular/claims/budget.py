@@ -1,7 +1,7 @@
 """Claims about budgets: which algorithms keep them, which break them, and the gains of our variants.
 
-Episodes of one run are dependent, and Clopper-Pearson intervals over episodes are too narrow: they are stated
-as a description. Verdicts rest on means and paired differences over seeds.
+Episodes of one run are dependent. Rates per episode have intervals over runs, and the promise, which is one
+about whole runs, is a binomial over runs. No budget counts as kept if most runs broke it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from chary.report.claims import (
     say,
     say_number,
     say_rate,
+    say_runs,
 )
 from chary.report.measured import Measured, Place
-from chary.report.tabular.claims.facts import TEXTS, Facts, same_for_paper, same_results
+from chary.report.tabular.claims.facts import TEXTS, Facts, same_for_paper, same_results, say_steps
 
 # The goal for our variants: at most one violation in a thousand episodes.
 RARELY = 0.001
 
 
-def budget_claims(measured: Measured) -> list[Claim]:
-    """Return b1 to b4."""
+def budget_claims(measured: Measured, facts: Facts) -> list[Claim]:
+    """Return b1 to b5."""
     return [
         _keeps(measured),
         _breaks(measured, UCBVI, "b2", "UCBVI"),
         _breaks(measured, CUCBVI, "b3", "CUCBVI"),
         _more_at_small(measured),
+        _promise(measured, facts),
     ]
 
 
@@ -50,34 +52,48 @@ def our_claims(measured: Measured, facts: Facts) -> list[Claim]:
     return [*(_ours(measured, f"f{i}", label) for i, label in enumerate(labels, 1)), _target(measured, facts)]
 
 
-def _say_both(measured: Measured, place: Place) -> str:
-    """Return violations per 1,000 episodes with both intervals."""
-    low, high = (1000 * end for end in measured.rate(place).interval)
-    over_seeds = say(measured.mean(place, "violation_rate").times(1000))
-    return f"{over_seeds} violations per 1,000 episodes ({low:.3g} to {high:.3g} over episodes)"
+def _say_kept(measured: Measured, place: Place) -> str:
+    """Return the violations per episode and per run, each with its interval."""
+    rate = measured.rate(place)
+    return f"{say_rate(rate)} violations per 1,000 episodes, {say_runs(rate)}"
 
 
 def _keeps(measured: Measured) -> Claim:
     answer = Answer()
     for (paper,) in measured.together(measured.first(PAPER)):
-        rate, over_seeds = measured.rate(paper), measured.mean(paper, "violation_rate")
+        rate = measured.rate(paper)
         answer.add(
             kept(measured, paper, ALMOST_NEVER),
-            f"{at(paper.budget)}: {_say_both(measured, paper)}, {rate.broken_runs} of {rate.runs} runs with "
-            f"any; {measured.mean(paper, 'exploring_steps').value:,.0f} exploring steps per run",
+            f"{at(paper.budget)}: {_say_kept(measured, paper)}; {say_steps(measured, paper)}",
             seeds=rate.runs,
-            why=contains(f"{1000 * ALMOST_NEVER:g}", "an interval"),
+            why=contains(f"{1000 * ALMOST_NEVER:g}") if rate.violations else "too few episodes",
             budget=paper.budget,
             violations=rate.violations,
             episodes=rate.episodes,
-            low=over_seeds.low,
-            high=over_seeds.high,
-            low_over_episodes=rate.interval.low,
-            high_over_episodes=rate.interval.high,
+            low=rate.interval.low,
+            high=rate.interval.high,
             broken_runs=rate.broken_runs,
             runs=rate.runs,
         )
     return answer.claim(TEXTS["b1"], notes=(same_for_paper(measured),), almost_never=ALMOST_NEVER)
+
+
+def _promise(measured: Measured, facts: Facts) -> Claim:
+    answer = Answer()
+    verdicts = {"below": True, "above": False, "compatible": None}
+    for (paper,) in measured.together(measured.first(PAPER)):
+        rate = measured.rate(paper)
+        found = rate.compared_with(facts.delta)
+        answer.add(
+            # No more than half: with few runs and a large delta, both could be true.
+            False if rate.most_broke else verdicts[found.verdict],
+            f"{at(paper.budget)}: {say_runs(rate, facts.delta)}; {say_steps(measured, paper)}",
+            seeds=rate.runs,
+            why=contains("δ"),
+            budget=paper.budget,
+            **found.to_json(),
+        )
+    return answer.claim(TEXTS["b5"], notes=(same_for_paper(measured),), share=1 - facts.delta)
 
 
 def _breaks(measured: Measured, role: str, key: str, name: str) -> Claim:
@@ -127,7 +143,8 @@ def _ours(measured: Measured, key: str, label: str) -> Claim:
         answer.add(
             all_of(*parts.values()),
             f"{at(place.budget)}: paired differences in exploring steps {say(steps)} and in regret "
-            f"{say(regret)}; {_say_both(measured, place)} against {say_rate(measured.rate(paper))}",
+            f"{say(regret)}; {_say_kept(measured, place)}, against {say_rate(measured.rate(paper))} per "
+            f"1,000 episodes; {say_steps(measured, place)}",
             seeds=len(measured.common(place, paper)),
             why=_undecided(parts),
             budget=place.budget,
@@ -136,6 +153,7 @@ def _ours(measured: Measured, key: str, label: str) -> Claim:
             regret_low=regret.low,
             regret_high=regret.high,
             rate=measured.rate(place).rate,
+            broken_runs=measured.rate(place).broken_runs,
             rate_paper=measured.rate(paper).rate,
         )
     notes = (same_results(measured, label),)
@@ -170,7 +188,7 @@ def _judge_chosen(answer: Answer, measured: Measured, place: Place, ucbvi: Place
     answer.add(
         all_of(*parts.values()),
         f"{place.algorithm} at {at(place.budget)} ({where}), seeds {seeds[0]} to {seeds[-1]}: "
-        f"{_say_both(measured, place)}, regret minus UCBVI's {say(difference)}",
+        f"{_say_kept(measured, place)}; {say_steps(measured, place)}; regret minus UCBVI's {say(difference)}",
         seeds=len(seeds),
         why=_undecided(parts),
         algorithm=place.algorithm,
@@ -178,6 +196,7 @@ def _judge_chosen(answer: Answer, measured: Measured, place: Place, ucbvi: Place
         variant=place.variant,
         budget=place.budget,
         rate=measured.rate(place).rate,
+        broken_runs=measured.rate(place).broken_runs,
         regret=difference,
     )
 

@@ -36,6 +36,14 @@ class Facts:
     questions: Mapping[str, str] = field(default_factory=dict)
 
 
+def say_steps(measured: Measured, place: Place) -> str:
+    """Return the exploring steps and, of these, the steps that deviated from the baseline, mean per run."""
+    exploring, deviating = (
+        measured.mean(place, f"{name}_steps").value for name in ("exploring", "deviating")
+    )
+    return f"{exploring:,.0f} exploring steps per run, {deviating:,.0f} deviating"
+
+
 def same_results(measured: Measured, algorithm: str | None) -> str:
     """Return at which budgets an algorithm's results are identical, in a sentence, or nothing."""
     groups = _same_groups(measured, algorithm)
