@@ -15,18 +15,6 @@ from chary.arrays import Floats, Ints
 from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting
 from chary.mdp import FiniteMDP
 
-__all__ = [
-    "VIOLATION_TOLERANCE",
-    "EpisodeAudit",
-    "Evaluation",
-    "Solution",
-    "Truth",
-    "audit_episode",
-    "check_value_cap",
-    "gap_bound",
-    "violates",
-]
-
 VIOLATION_TOLERANCE = 1e-12
 # Rows of P sum to 1 within 1e-9 only, so a value may exceed a sharp cap by as much per step.
 VALUE_CAP_TOLERANCE = 1e-9

@@ -9,29 +9,6 @@ import operator
 from collections.abc import Iterable, Sized
 from importlib.util import find_spec
 
-__all__ = [
-    "CharyError",
-    "InvalidAction",
-    "InvalidBudget",
-    "InvalidData",
-    "InvalidMDP",
-    "InvalidSetting",
-    "OutOfOrder",
-    "PlannerMismatch",
-    "UnknownName",
-    "Unwritable",
-    "as_float",
-    "check_choice",
-    "check_installed",
-    "check_integer",
-    "check_real",
-    "check_seed",
-    "check_truth",
-    "check_type",
-    "did_you_mean",
-]
-
-
 # The largest int64, the type of counts in kernels.
 LARGEST = 2**63 - 1
 
@@ -112,16 +89,8 @@ def check_integer(
     error: type[CharyError] = InvalidSetting,
     way_out: str = "",
 ) -> int:
-    """Return `value` as an int if it is a whole number from `minimum` to `largest`, None for no limit.
-
-    Booleans are refused: they are whole numbers in Python, but never meant as a count.
-    """
-    whole: int | None = None
-    if not isinstance(value, bool):
-        try:
-            whole = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            whole = None
+    """Return `value` as an int if it is a whole number from `minimum` to `largest`, None for no limit."""
+    whole = as_whole(value)
     too_large = whole is not None and largest is not None and whole > largest
     if whole is None or whole < minimum or too_large:
         raise error(
@@ -129,6 +98,25 @@ def check_integer(
             f"{value!r}.{' ' + way_out if way_out else ''}"
         )
     return whole
+
+
+def as_whole(value: object) -> int | None:
+    """Return a whole number as an int, None for anything else.
+
+    Booleans are refused: they are whole numbers in Python, but never meant as a count.
+    """
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_index(name: str, value: object, size: int, *, error: type[CharyError]) -> int:
+    """Return `value` as an int if it is a whole number from 0 to `size` - 1."""
+    index = check_integer(name, value, minimum=0, error=error)
+    if index >= size:
+        raise error(f"{name!r} must lie in 0..{size - 1}, got {index}.")
+    return index
 
 
 def check_installed(package: str, purpose: str, extra: str) -> None:

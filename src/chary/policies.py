@@ -16,26 +16,12 @@ from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.arrays import Floats, Ints
+from chary.arrays import Floats, Ints, frozen
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
-from chary.mdp._checks import as_start, frozen
+from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting, as_policy, check_setting
 from chary.storage.files import as_path, read_file, write_new
 from chary.storage.sealed import pack, unpack
-
-__all__ = [
-    "ROLES",
-    "D3RLPyPolicy",
-    "OwnBaseline",
-    "Policy",
-    "SB3Policy",
-    "as_policy_table",
-    "load_policy",
-    "raw_value",
-    "save_policy",
-    "scaled_value",
-]
-
 
 # The roles that a user's policy can have for an agent, from the weakest: see OwnBaseline.
 ROLES = ("prior", "floor", "only")

@@ -8,8 +8,6 @@ import numpy as np
 
 from chary.errors import check_seed
 
-__all__ = ["generator_for", "seed_for"]
-
 
 def seed_for(seed: int, stream: str) -> int:
     """Return the seed of the stream called `stream`, a whole number that Gymnasium's `reset` accepts.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from chary.wrappers import Guard
 
-__all__ = ["Episode", "rollout", "rollout_many"]
-
 
 class Episode(NamedTuple):
     """One played episode: transitions and their decisions, in order."""

@@ -13,8 +13,6 @@ from chary.critics.protocol import Critic, as_observations, checked_q_values, na
 from chary.errors import InvalidAction, InvalidBudget, InvalidData, InvalidSetting, as_float, check_integer
 from chary.shield import Plan
 
-__all__ = ["check_critic", "check_plan"]
-
 S = TypeVar("S")
 
 

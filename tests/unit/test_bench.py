@@ -14,15 +14,9 @@ import pytest
 import chary
 from chary.bench import _dense
 from chary.bench import planner as module
-from chary.bench.planner import (
-    AMOUNTS,
-    COLUMNS,
-    Measurement,
-    bench,
-    configurations,
-    identical,
-    replan_densely,
-)
+from chary.bench._configurations import configurations
+from chary.bench._dense import replan_densely
+from chary.bench.planner import AMOUNTS, COLUMNS, Measurement, bench, identical
 from chary.cli import main
 from chary.errors import CharyError
 from chary.presets import NAMES, preset

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._episodes import Played, Transition
-from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
+from chary.errors import InvalidAction, InvalidData, as_float, check_index, check_truth, check_type
 from chary.shield import Decision
 from chary.storage.sealed import as_array
 
@@ -27,9 +27,7 @@ def as_transition(
         InvalidAction: if its action is not one of `n_actions`.
     """
     check_type("transition", transition, Transition, "a Transition", error=InvalidData)
-    action = check_integer("action", transition.action, minimum=0, error=InvalidAction)
-    if action >= n_actions:
-        raise InvalidAction(f"'action' must lie in 0..{n_actions - 1}, got {action}.")
+    action = check_index("action", transition.action, n_actions, error=InvalidAction)
     state = observation("state", transition.state)
     reached = observation("next_state", transition.next_state)
     reward = as_float(transition.reward)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from chary.arrays import Bools, Floats, Ints
+from chary.arrays import Bools, Floats, Ints, frozen
 from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite, says, sparse_rows
 from chary.mdp import FiniteMDP
 
@@ -252,10 +252,7 @@ def _classes(graph: sparse.csr_array) -> tuple[Ints, Bools]:
 
 
 def _actions(mdp: FiniteMDP, chosen: Ints) -> Ints:
-    setting = mdp.setting
-    policy = np.where(chosen >= 0, setting.pair_action[chosen], 0).astype(np.int64)
-    policy.setflags(write=False)
-    return policy
+    return frozen(np.where(chosen >= 0, mdp.setting.pair_action[chosen], 0), np.int64)
 
 
 def _slowest(mdp: FiniteMDP, rows: Floats) -> DiameterWitness:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from chary.arrays import Floats, Ints
+from chary.arrays import Floats, Ints, frozen
 from chary.assumptions._verdict import FAILS, HOLDS, UNDECIDED, finite, says, sparse_rows
 from chary.audit import Truth
 from chary.mdp import FiniteMDP, RewardScale
@@ -290,8 +290,8 @@ def _widest_gap(truth: Truth, policy: Ints, found_by: str) -> GapWitness:
     (high, _), (low, _) = extremes[t]
     played = np.array(policy)
     played[t, s] = high[s]
-    played.setflags(write=False)
-    return GapWitness(found_by=found_by, policy=played, t=t, s=s, a=int(low[s]), gap=float(spread[t, s]))
+    worst, gap = int(low[s]), float(spread[t, s])
+    return GapWitness(found_by=found_by, policy=frozen(played), t=t, s=s, a=worst, gap=gap)
 
 
 def _wider(one: GapWitness | None, other: GapWitness) -> GapWitness:

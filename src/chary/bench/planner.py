@@ -26,24 +26,10 @@ import chary
 from chary._workers import worker_pool
 from chary.arrays import Floats, Ints
 from chary.bench._configurations import Configuration, configurations
-from chary.bench._dense import DensePlan, replan_densely, single_threaded, time_dense, too_large
+from chary.bench._dense import single_threaded, time_dense, too_large
 from chary.errors import check_choice, check_integer, check_seed
 from chary.simulation import Simulation
 from chary.simulation.run import ChainLog, Run
-
-__all__ = [
-    "AMOUNTS",
-    "COLUMNS",
-    "EPISODES",
-    "Benchmark",
-    "Configuration",
-    "DensePlan",
-    "Measurement",
-    "bench",
-    "configurations",
-    "identical",
-    "replan_densely",
-]
 
 Progress = Callable[[str, int, int], None]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from chary.arrays import Floats
+from chary.arrays import Floats, frozen
 from chary.critics.bounds import CriticBounds
 from chary.critics.protocol import as_masks, as_numbers, as_observations
 from chary.errors import (
@@ -68,10 +68,10 @@ class HeldOutEpisode:
         check_truth("terminated", self.terminated, error=InvalidData)
         if self.masks is not None:
             width = as_numbers("masks", self.masks).shape[-1:]
-            object.__setattr__(self, "masks", _kept(as_masks("masks", self.masks, (T, *width)), np.bool_))
-        object.__setattr__(self, "observations", _kept(seen, seen.dtype))
-        object.__setattr__(self, "actions", _kept(actions, np.int64))
-        object.__setattr__(self, "rewards", _kept(rewards, np.float64))
+            object.__setattr__(self, "masks", frozen(as_masks("masks", self.masks, (T, *width))))
+        object.__setattr__(self, "observations", frozen(seen))
+        object.__setattr__(self, "actions", frozen(actions, np.int64))
+        object.__setattr__(self, "rewards", frozen(rewards, np.float64))
         object.__setattr__(self, "terminated", bool(self.terminated))
 
 
@@ -285,9 +285,3 @@ def _check_actions(name: str, episode: HeldOutEpisode, A: int) -> None:
         raise InvalidAction(
             f"'actions' of {name} must be allowed by its masks, got {int(episode.actions[t])} at step {t}."
         )
-
-
-def _kept(array: ArrayLike, kind: Any) -> NDArray[Any]:
-    kept = np.array(array, dtype=kind)
-    kept.setflags(write=False)
-    return kept

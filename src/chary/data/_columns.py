@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import InvalidData
+from chary.errors import LARGEST, InvalidData, as_whole
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 WHOLE = ("episode", "t", "state", "action", "next_state")
 OBSERVED = ("state", "next_state")
-LARGEST = 2**63 - 1
 
 WHOLE_RULE = "be a whole number >= 0"
 REAL_RULE = "be a finite number"
@@ -160,15 +158,10 @@ def _each(
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, (bool, np.bool_)):
-        return None
     if isinstance(value, (float, np.floating)) and 0 <= value < 2**53 and value == int(value):
         return int(value)
-    try:
-        whole = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    return whole if 0 <= whole <= LARGEST else None
+    whole = as_whole(value)
+    return whole if whole is not None and 0 <= whole <= LARGEST else None
 
 
 def _real(value: object) -> float | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import AGENT_FILE
-from chary.arrays import Bools, Floats, Ints
+from chary.arrays import Bools, Floats, Ints, frozen
 from chary.data._columns import OBSERVED, Places, shown
 from chary.data._kmeans import fitted_centres, nearest
 from chary.errors import (
@@ -82,7 +82,7 @@ class Bins:
 
     def __init__(self, edges: Sequence[ArrayLike], *, outside: str = "clamp") -> None:
         try:
-            arrays = tuple(_floats(each) for each in edges)
+            arrays = tuple(frozen(_floats(each)) for each in edges)
         except (TypeError, ValueError, OverflowError) as problem:
             raise InvalidSetting(
                 f"'edges' must be one list of numbers per dimension, got {shown(edges)}."
@@ -95,7 +95,6 @@ class Bins:
                     f"'edges' must be two ascending numbers or more in every dimension, got "
                     f"{shown(each.tolist())} in dimension {d}."
                 )
-            each.setflags(write=False)
         _check_cells("edges", [len(each) - 1 for each in arrays])
         object.__setattr__(self, "edges", arrays)
         object.__setattr__(self, "outside", check_choice("outside", outside, OUTSIDE))
@@ -214,9 +213,8 @@ class Codebook:
                 f"'scale' must be one finite number > 0 per dimension, {points.shape[1]} of them, got "
                 f"{shown(scale)}."
             )
-        for name, array in (("centres", points), ("scale", widths)):
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
+        object.__setattr__(self, "centres", frozen(points))
+        object.__setattr__(self, "scale", frozen(widths))
 
     @classmethod
     def fit(
@@ -400,7 +398,7 @@ def _check_cells(name: str, counts: Sequence[int]) -> None:
 
 
 def _floats(values: ArrayLike) -> Floats:
-    """Return numbers as a new array.
+    """Return numbers as an array.
 
     Raises:
         TypeError: if they are not real numbers.
@@ -408,7 +406,7 @@ def _floats(values: ArrayLike) -> Floats:
     given = np.asarray(values)
     if given.dtype.kind in "cUSMmV":
         raise TypeError(f"coordinates must be real numbers, not {given.dtype}")
-    return np.array(given, dtype=np.float64)
+    return np.asarray(given, dtype=np.float64)
 
 
 def _as_points(observations: ArrayLike, dimensions: int | None) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import Transition
-from chary.arrays import Bools, Floats, Ints
+from chary.arrays import Bools, Floats, Ints, frozen
 from chary.data._columns import (
     COLUMNS,
     WHOLE,
@@ -122,9 +122,7 @@ class Log:
             places = places._replace(number=places.number[order])
         _check_steps(kept, places)
         for name, column in [*kept.items(), ("row", places.number)]:
-            copied = np.array(column, copy=True, order="C")
-            copied.setflags(write=False)
-            object.__setattr__(self, name, copied)
+            object.__setattr__(self, name, frozen(column))
         object.__setattr__(self, "unit", places.unit)
 
     @classmethod

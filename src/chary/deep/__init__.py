@@ -13,7 +13,6 @@ from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from chary.deep.agent import DeepAgent as DeepAgent
-    from chary.deep.agent import EpisodeSummary as EpisodeSummary
     from chary.deep.environment import Environment as Environment
     from chary.deep.learner import State as State
     from chary.deep.loop import EpisodeLog as EpisodeLog
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from chary.deep.options import AGENTS as AGENTS
     from chary.deep.options import LOWER_BOUNDS as LOWER_BOUNDS
     from chary.deep.options import DeepOptions as DeepOptions
+    from chary.deep.playing import EpisodeSummary as EpisodeSummary
     from chary.deep.simulation import DeepSimulation as DeepSimulation
     from chary.deep.simulation.audit import EpisodeAudit as EpisodeAudit
     from chary.deep.simulation.audit import audit_episode as audit_episode
@@ -40,7 +40,7 @@ _HOMES = {
     "Environment": "chary.deep.environment",
     "EpisodeAudit": "chary.deep.simulation.audit",
     "EpisodeLog": "chary.deep.loop",
-    "EpisodeSummary": "chary.deep.agent",
+    "EpisodeSummary": "chary.deep.playing",
     "State": "chary.deep.learner",
     "StepLog": "chary.deep.loop",
     "audit_episode": "chary.deep.simulation.audit",

@@ -20,14 +20,12 @@ from chary.deep.options import DeepOptions
 from chary.deep.playing import EpisodeSummary, check_sizes, horizon_of, play_on, spaces_of
 from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.turns import Open, Pinned, Turns, Unlearnt
-from chary.errors import InvalidAction, InvalidSetting, OutOfOrder, check_integer, check_seed
+from chary.errors import InvalidSetting, OutOfOrder, check_integer, check_seed, check_type
 from chary.shield import Decision, Ledger
 from chary.storage.sealed import load_sealed, pack, save_sealed
 
 if TYPE_CHECKING:
     import gymnasium
-
-__all__ = ["DeepAgent", "EpisodeSummary"]
 
 KIND = "deep agent"
 # The draws of an episode are one array, addressed by 32 bits.
@@ -384,11 +382,10 @@ class DeepAgent:
         return record(self)
 
     def _declare(
-        self, options: object, shape: tuple[int, ...], n_actions: int, horizon: int, seed: int
+        self, options: DeepOptions, shape: tuple[int, ...], n_actions: int, horizon: int, seed: int
     ) -> None:
         """Check and set what the agent is, all but what it has learnt."""
-        if not isinstance(options, DeepOptions):
-            raise InvalidSetting(f"'options' must be DeepOptions, got {type(options).__name__}.")
+        check_type("options", options, DeepOptions, "DeepOptions")
         self.options = options
         self._form = Form(
             shape,
@@ -401,11 +398,7 @@ class DeepAgent:
                 f"'horizon' times the batch must be at most {LARGEST_DRAWS}, got {self.horizon} times "
                 f"{options.batch}."
             )
-        if options.action >= self.n_actions:
-            raise InvalidAction(
-                f"'action' must lie in 0..{self.n_actions - 1}, got {options.action!r}. "
-                "It is the action of the agent 'constant'."
-            )
+        options.check_action(self.n_actions)
         self._limit = options.budget_rule.limit if options.agent == "chary" else math.inf
         with jax.enable_x64(True):
             self._rule = rule_on_arrays(options.budget_rule)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from chary.errors import InvalidSetting, check_integer
+from chary.errors import InvalidSetting, check_integer, check_type
 
 
 class Environment(NamedTuple):
@@ -47,10 +47,7 @@ def observation_size(environment: Environment, key: jax.Array) -> int:
             "'jax_enable_x64' must be on, got off: the ledger is kept in float64. "
             "Call inside `with jax.enable_x64(True):`."
         )
-    if not isinstance(environment, Environment):
-        raise InvalidSetting(
-            f"'environment' must be a chary.deep.Environment, got {type(environment).__name__}."
-        )
+    check_type("environment", environment, Environment, "a chary.deep.Environment")
     check_integer("n_actions", environment.n_actions, minimum=1)
     check_integer("horizon", environment.horizon, minimum=1)
     state = jax.eval_shape(environment.reset, key)

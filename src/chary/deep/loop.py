@@ -28,7 +28,7 @@ from chary.deep.learner import State, first_state, update
 from chary.deep.options import DeepOptions
 from chary.deep.replay import sample
 from chary.deep.shielding import first_ledger, rule_on_arrays
-from chary.errors import InvalidAction, InvalidSetting, check_integer
+from chary.errors import InvalidSetting, check_integer, check_type
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 
@@ -175,8 +175,7 @@ def proceed(
         InvalidSetting: if something is of the wrong type or shape, or `jax_enable_x64` is off.
         InvalidAction: if the environment has no action `options.action`.
     """
-    if not isinstance(state, State):
-        raise InvalidSetting(f"'state' must be what `begin` returned, got {type(state).__name__}.")
+    check_type("state", state, State, "what `begin` returned")
     _checked(environment, options, state.key)
     number = check_integer("episodes", episodes, minimum=1)
     if rule is not None and not isinstance(rule, Rule):
@@ -193,20 +192,12 @@ def proceed(
 
 
 def _checked(environment: Environment, options: DeepOptions, key: jax.Array) -> int:
-    if not isinstance(options, DeepOptions):
-        raise InvalidSetting(f"'options' must be DeepOptions, got {type(options).__name__}.")
-    if (
-        not isinstance(key, jax.Array)
-        or key.shape != ()
-        or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    ):
+    check_type("options", options, DeepOptions, "DeepOptions")
+    one_key = isinstance(key, jax.Array) and key.shape == ()
+    if not (one_key and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise InvalidSetting(f"'key' must be one key of jax.random.key, got {type(key).__name__}.")
     size = observation_size(environment, key)
-    if options.action >= environment.n_actions:
-        raise InvalidAction(
-            f"'action' must lie in 0..{environment.n_actions - 1}, got {options.action!r}. "
-            "It is the action of the agent 'constant'."
-        )
+    options.check_action(environment.n_actions)
     return size
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
 
@@ -108,14 +108,11 @@ class DeepOptions:
     action: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("agent", self.agent, AGENTS),
-            ("lower", self.lower, LOWER_BOUNDS),
-            ("clock", self.clock, CLOCKS),
-            ("target", self.target, TARGETS),
-            ("charge_from", self.charge_from, CHARGES_FROM),
-        ):
-            check_choice(name, value, known)
+        check_choice("agent", self.agent, AGENTS)
+        check_choice("lower", self.lower, LOWER_BOUNDS)
+        check_choice("clock", self.clock, CLOCKS)
+        check_choice("target", self.target, TARGETS)
+        check_choice("charge_from", self.charge_from, CHARGES_FROM)
         Rule.named(self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal)
         if not isinstance(self.chains, bool):
             raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
@@ -140,6 +137,14 @@ class DeepOptions:
             raise InvalidSetting(
                 f"'pretraining' must be 0 without a warm-up, got {self.pretraining!r}. "
                 "There is nothing to learn from: set 'warm_up' to 1 or more."
+            )
+
+    def check_action(self, n_actions: int) -> None:
+        """Raise InvalidAction unless `action` is one of the actions of an environment."""
+        if self.action >= n_actions:
+            raise InvalidAction(
+                f"'action' must lie in 0..{n_actions - 1}, got {self.action!r}. "
+                "It is the action of the agent 'constant'."
             )
 
     @property

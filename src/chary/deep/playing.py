@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chary.agents.protocol import Transition
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, check_type
 
 if TYPE_CHECKING:
     import gymnasium
@@ -88,8 +88,7 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[tuple[int, ...], int]:
     import gymnasium
     from gymnasium.spaces import Box, Discrete
 
-    if not isinstance(env, gymnasium.Env):
-        raise InvalidSetting(f"'env' must be a gymnasium.Env, got {type(env).__name__}.")
+    check_type("env", env, gymnasium.Env, "a gymnasium.Env")
     seen, played = env.observation_space, env.action_space
     if not isinstance(seen, Box) or math.prod(seen.shape) < 1:
         raise InvalidSetting(

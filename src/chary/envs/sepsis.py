@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.arrays import Ints
+from chary.arrays import Ints, frozen
 from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp import FiniteMDP, KnownReward
 
@@ -105,9 +105,7 @@ def parse(content: bytes) -> SepsisRows:
             "Reinstall chary, or rebuild the file with scripts/build_sepsis.py."
         )
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        arrays = {name: stored[name].astype(np.int64) for name in stored.files}
-    for values in arrays.values():
-        values.setflags(write=False)
+        arrays = {name: frozen(stored[name], np.int64) for name in stored.files}
     n_states, n_actions = (int(n) for n in arrays.pop("shape"))
     begin = np.concatenate([[0], np.cumsum(arrays.pop("length"))])
     return SepsisRows(
@@ -158,13 +156,5 @@ def _entries(row: NDArray[np.float64]) -> list[tuple[int, float, float]]:
 
 def _pays_for_survival(n_pairs: int) -> KnownReward:
     nothing = np.zeros(n_pairs)
-    known = KnownReward(
-        start=np.arange(n_pairs + 1, dtype=np.int64),
-        successor=np.full(n_pairs, SURVIVAL, dtype=np.int64),
-        reward=np.ones(n_pairs),
-        other_low=nothing,
-        other_high=nothing,
-    )
-    for values in known:
-        values.setflags(write=False)
-    return known
+    start, successor = np.arange(n_pairs + 1, dtype=np.int64), np.full(n_pairs, SURVIVAL, dtype=np.int64)
+    return KnownReward(*map(frozen, (start, successor, np.ones(n_pairs), nothing, nothing)))

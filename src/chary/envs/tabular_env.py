@@ -10,7 +10,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from chary.envs import make
-from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, check_seed, check_type
+from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, as_whole, check_seed, check_type
 from chary.mdp import FiniteMDP
 
 
@@ -129,14 +129,10 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
 
     def _checked(self, action: object) -> int:
         A = self._mdp.n_actions
-        whole = isinstance(action, (int, np.integer)) and not isinstance(action, bool)
-        if isinstance(action, np.ndarray) and action.shape == () and np.issubdtype(action.dtype, np.integer):
-            whole = True
-        a = int(action) if whole else -1  # type: ignore[call-overload]
-        if not (whole and 0 <= a < A):
-            raise InvalidAction(
-                f"'action' must be a whole number in 0..{A - 1}, got {a if whole else action!r}."
-            )
+        a = as_whole(action)
+        if a is None or not 0 <= a < A:
+            got = action if a is None else a
+            raise InvalidAction(f"'action' must be a whole number in 0..{A - 1}, got {got!r}.")
         if not self._masks[self._state, a]:
             allowed = ", ".join(str(b) for b in np.flatnonzero(self._masks[self._state]))
             raise InvalidAction(f"'action' must be allowed in state {self._state} ({allowed}), got {a}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.arrays import Bools, Floats, Ints
+from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import CharyError, InvalidMDP, check_integer, check_real
 
 if TYPE_CHECKING:
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
 
 ROW_SUM_TOLERANCE = 1e-9
-
-
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    kept = np.array(array, copy=True, order="C")
-    kept.setflags(write=False)
-    return kept
 
 
 def as_numbers(name: str, values: ArrayLike, error: type[CharyError] = InvalidMDP) -> NDArray[Any]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from chary.arrays import Bools, Floats, Ints
-from chary.errors import InvalidMDP, check_choice, check_integer, check_truth, check_type
+from chary.arrays import Bools, Floats, Ints, frozen
+from chary.errors import InvalidMDP, check_choice, check_index, check_integer, check_truth, check_type
 from chary.mdp._checks import (
     allowed_mask,
     as_floats,
@@ -21,7 +21,6 @@ from chary.mdp._checks import (
     check_rewards,
     check_rows,
     cumulative_rows,
-    frozen,
     terminal_mask,
 )
 from chary.mdp.setting import (
@@ -90,10 +89,8 @@ class FiniteMDP:
 
     def row(self, s: int, a: int) -> tuple[Ints, Floats, Floats]:
         """Return successors, probabilities and scaled rewards of playing `a` in `s`."""
-        state = check_integer("s", s, minimum=0, error=InvalidMDP)
         action = check_integer("a", a, minimum=0, error=InvalidMDP)
-        if state >= self.n_states:
-            raise InvalidMDP(f"'s' must lie in 0..{self.n_states - 1}, got {state}.")
+        state = check_index("s", s, self.n_states, error=InvalidMDP)
         p = self.setting.pair_index[state, action] if action < self.n_actions else -1
         if p < 0:
             raise InvalidMDP(f"'a' must be allowed in state {state}, got {action}.")

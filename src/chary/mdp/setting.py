@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.arrays import Bools, Floats, Ints
+from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real, check_type
 from chary.mdp._checks import (
     allowed_mask,
@@ -19,7 +19,6 @@ from chary.mdp._checks import (
     as_numbers,
     as_support,
     as_value_cap,
-    frozen,
     number_pairs,
     terminal_mask,
 )

@@ -12,7 +12,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeS
 from numpy.typing import ArrayLike
 
 from chary.envs import TabularEnv
-from chary.errors import InvalidSetting, check_integer
+from chary.errors import InvalidSetting, check_integer, check_type
 from chary.mdp.setting import RewardScale, Setting
 from chary.wrappers.padded import Padded
 from chary.wrappers.spaces import discrete_size
@@ -58,14 +58,12 @@ def setting_of(
         >>> setting.n_states, setting.n_actions, setting.horizon
         (16, 4, 100)
     """
+    way_out = "Use gymnasium.make for a name."
+    check_type("env", env, (VectorEnv, gymnasium.Env), "a Gymnasium environment", way_out=way_out)
     if isinstance(env, VectorEnv):
         states, actions = env.single_observation_space, env.single_action_space
-    elif isinstance(env, gymnasium.Env):
-        states, actions = env.observation_space, env.action_space
     else:
-        raise InvalidSetting(
-            f"'env' must be a Gymnasium environment, got {type(env).__name__}. Use gymnasium.make for a name."
-        )
+        states, actions = env.observation_space, env.action_space
     n_states = discrete_size("observation_space", states)
     n_actions = discrete_size("action_space", actions)
     base = env

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from chary.agents.protocol import EpisodeId, Transition
 from chary.agents.tabular import TabularAgent
 from chary.critics.shield import CriticShield
-from chary.errors import InvalidAction, InvalidSetting, check_integer, check_type
+from chary.errors import InvalidAction, InvalidSetting, check_index, check_integer, check_type
 from chary.shield import Decision, Plan
 from chary.wrappers.spaces import Mask, discrete_size
 
@@ -159,10 +159,7 @@ class Referee:
         Raises:
             InvalidAction: if it is not an action.
         """
-        a = check_integer("proposal", proposal, minimum=0, error=InvalidAction)
-        if a >= self.n_actions:
-            raise InvalidAction(f"'proposal' must lie in 0..{self.n_actions - 1}, got {a}.")
-        return a
+        return check_index("proposal", proposal, self.n_actions, error=InvalidAction)
 
     def decide(self, questions: Sequence[Question]) -> list[Verdict]:
         """Pass the proposals to the guard, all at once, and return the results.

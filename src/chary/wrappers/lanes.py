@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from types import NoneType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -13,7 +14,7 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from chary.agents.protocol import Transition
-from chary.errors import InvalidData, InvalidSetting, OutOfOrder
+from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_type
 from chary.wrappers.spaces import Mask, action_mask, as_seed, discrete_size, state_of
 
 # The values of gymnasium.vector.AutoresetMode, which Gymnasium 1.0 does not have.
@@ -56,11 +57,8 @@ class VectorLanes:
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
-        if not isinstance(envs, VectorEnv):
-            raise InvalidSetting(
-                f"'envs' must be a gymnasium.vector.VectorEnv, got {type(envs).__name__}. "
-                "Use SyncVectorEnv for a list of environments."
-            )
+        way_out = "Use SyncVectorEnv for a list of environments."
+        check_type("envs", envs, VectorEnv, "a gymnasium.vector.VectorEnv", way_out=way_out)
         self._envs = envs
         self._mode = _autoreset_mode(envs)
         self.n_actions = discrete_size("action_space", envs.single_action_space)
@@ -116,8 +114,7 @@ class VectorLanes:
 
     def which(self, options: dict[str, Any] | None) -> NDArray[np.bool_]:
         """Return which lanes a reset with these options concerns."""
-        if options is not None and not isinstance(options, dict):
-            raise InvalidSetting(f"'options' must be a dictionary, got {type(options).__name__}.")
+        check_type("options", options, (dict, NoneType), "a dictionary")
         if options is None or "reset_mask" not in options:
             return np.ones(self.n, dtype=np.bool_)
         if OLD:

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from chary.agents.protocol import EpisodeId, Transition
-from chary.errors import CharyError, InvalidSetting, OutOfOrder
+from chary.errors import CharyError, OutOfOrder, check_type
 from chary.wrappers.guard import Guard, Numbers, Question, Referee
 from chary.wrappers.spaces import Mask, action_mask, as_seed, state_of
 
@@ -63,11 +63,8 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         horizon: int | None = None,
         numbers: Numbers | None = None,
     ) -> None:
-        if not isinstance(env, gymnasium.Env):
-            raise InvalidSetting(
-                f"'env' must be a gymnasium.Env, got {type(env).__name__}. "
-                "Use ShieldedVector for a vector environment."
-            )
+        way_out = "Use ShieldedVector for a vector environment."
+        check_type("env", env, gymnasium.Env, "a gymnasium.Env", way_out=way_out)
         super().__init__(env)
         spaces = {"actions": env.action_space, "observations": env.observation_space}
         self._referee = Referee(guard, **spaces, horizon=horizon, numbers=numbers)

@@ -10,20 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from chary.arrays import Floats
-from chary.errors import UnknownName
+from chary.arrays import Floats, frozen
+from chary.errors import UnknownName, as_whole
 
 
 def _read() -> dict[str, Any]:
     text = resources.files("chary.envs").joinpath("data", "hiv.json").read_text(encoding="utf-8")
     read: dict[str, Any] = json.loads(text)
     return read
-
-
-def _fixed(numbers: Any) -> Floats:
-    array = np.array(numbers, dtype=np.float64)
-    array.setflags(write=False)
-    return array
 
 
 _DATA = _read()
@@ -33,11 +27,11 @@ CONCENTRATIONS: tuple[str, ...] = tuple(_DATA["concentrations"])
 NAMES: tuple[str, ...] = tuple(_DATA["base"])
 HORIZON: int = _DATA["actions_an_episode"]
 # (4, 2): each action's efficacy against infection (reverse transcriptase) and new virus (protease).
-EFFICACIES = _fixed(_DATA["efficacies"])
+EFFICACIES = frozen(_DATA["efficacies"], np.float64)
 # The stable state of an untreated patient.
-START = _fixed(_DATA["start"])
-OBSERVATION_MEAN = _fixed(_DATA["observation_mean"])
-OBSERVATION_STD = _fixed(_DATA["observation_std"])
+START = frozen(_DATA["start"], np.float64)
+OBSERVATION_MEAN = frozen(_DATA["observation_mean"], np.float64)
+OBSERVATION_STD = frozen(_DATA["observation_std"], np.float64)
 # log10 of a concentration is clipped to these bounds, those of the original; no patient leaves them by
 # treatment alone.
 LOG_LOW, LOG_HIGH = -5.0, 8.0
@@ -80,9 +74,8 @@ def patient(name: object = "base") -> Patient:
         >>> patient(5).vector.shape
         (20,)
     """
-    whole = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
-    key = int(name) if whole else name  # type: ignore[call-overload]
-    if not (isinstance(key, (int, str)) and not isinstance(key, bool) and key in PATIENTS):
+    key = name if isinstance(name, str) else as_whole(name)
+    if key is None or key not in PATIENTS:
         raise UnknownName(
             f"'patient' must be 'base' or a whole number in 0..{len(PATIENTS) - 2}, got {name!r}."
         )
@@ -99,4 +92,4 @@ def _patient(name: str | int) -> Patient:
     else:
         parameters = others[name]["parameters"]
         mean, std = others[name]["reward_mean"], others[name]["reward_std"]
-    return Patient(name, _fixed([parameters[each] for each in NAMES]), mean, std)
+    return Patient(name, frozen([parameters[each] for each in NAMES], np.float64), mean, std)

@@ -24,7 +24,7 @@ from chary.envs.hiv.parameters import (
     OBSERVATION_STD,
 )
 from chary.envs.hiv.parameters import patient as patient_named
-from chary.errors import CharyError, InvalidAction, InvalidData
+from chary.errors import CharyError, InvalidAction, InvalidData, as_whole
 
 N_ACTIONS, N_CONCENTRATIONS = len(EFFICACIES), len(CONCENTRATIONS)
 
@@ -144,11 +144,8 @@ def check_action(action: object) -> int:
     Raises:
         InvalidAction: if it is not a whole number in 0..3.
     """
-    whole = isinstance(action, (int, np.integer)) and not isinstance(action, bool)
-    if isinstance(action, np.ndarray) and action.shape == () and np.issubdtype(action.dtype, np.integer):
-        whole = True
-    a = int(action) if whole else -1  # type: ignore[call-overload]
-    if not (whole and 0 <= a < N_ACTIONS):
+    a = as_whole(action)
+    if a is None or not 0 <= a < N_ACTIONS:
         raise InvalidAction(f"'action' must be a whole number in 0..{N_ACTIONS - 1}, got {action!r}.")
     return a
 
