@@ -25,7 +25,7 @@ from chary.preview.measure import ReplayedCharges, grid_of, play, smallest_eta
 from chary.preview.options import PreviewOptions
 from chary.preview.page import PAGE_LIMIT, page_bytes
 from chary.preview.problem import learn_log, make_problem
-from chary.shield import Rule, Shield
+from chary.shield import Shield
 from chary.storage.files import as_json
 
 STATES, ACTIONS, HORIZON = 4, 3, 5
@@ -214,7 +214,7 @@ def test_the_smallest_budget_is_found_where_a_measure_steps() -> None:
 def test_nothing_to_charge_has_no_grid() -> None:
     replay = ReplayedCharges((np.zeros(3),), (np.zeros(3, dtype=bool),), 3, 3)
     assert grid_of(replay, 1.0) == [0.0]
-    assert play(replay, Rule.strict(0.0), 0.0).explored == 1.0
+    assert play(CharyUCBVI(eta=0.0), replay, 1.0).explored == 1.0
 
 
 def test_held_out_episodes_are_replayed_and_not_learnt_from() -> None:

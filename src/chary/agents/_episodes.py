@@ -427,8 +427,25 @@ def _listed(name: str, column: Any, *, nested: bool) -> list[Any]:
     raise InvalidData(f"{name!r} must be a list{shape}, got {type(column).__name__}.")
 
 
+class StepAPI(Generic[S, P]):
+    """The part that all step APIs share: a view of their open episodes."""
+
+    _episodes: Episodes[S, P]
+
+    @property
+    def open_episodes(self) -> tuple[EpisodeId, ...]:
+        """The episodes begun and neither complete nor abandoned."""
+        return self._episodes.names
+
+    @property
+    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
+        """The steps of open episodes that were decided and whose outcomes are not known yet."""
+        return self._episodes.outstanding
+
+
 def _same_arrays(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other))
+    # NaN stands for a state that a file of version 0.1.0 does not have.
+    return bool(np.array_equal(one, other, equal_nan=True))
 
 
 def _shown(state: Any) -> str:

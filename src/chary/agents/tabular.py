@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._choosing import Chooser, Pinned
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, StepAPI, Transition, batch
 from chary.agents._facts import ObservedFacts
 from chary.agents._learner import Learner, check_own
 from chary.agents._visits import Visits, lesson
@@ -39,7 +39,7 @@ OVERRIDES = ("ignored", "counted")
 
 
 @final
-class TabularAgent:
+class TabularAgent(StepAPI[int, Pinned]):
     """An agent at work: begin, act, observe, finish, for any number of episodes open at once.
 
     Each episode is pinned to the plan it began with. A decision may be requested twice: the second one is the
@@ -125,7 +125,7 @@ class TabularAgent:
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
         self._facts = ObservedFacts(setting)
-        self._episodes: Episodes[int, Pinned] = Episodes(setting.horizon, may_go_on=self._facts.check_left)
+        self._episodes = Episodes(setting.horizon, may_go_on=self._facts.check_left)
         self._visits = Visits()
         self._discretiser: dict[str, NDArray[Any]] = {}
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
@@ -151,16 +151,6 @@ class TabularAgent:
     def frozen_baseline(self) -> Ints:
         """The baseline that the warm-up's data gives, (H, S); fixed from the first episode on."""
         return self._chooser.frozen_baseline
-
-    @property
-    def open_episodes(self) -> tuple[EpisodeId, ...]:
-        """The episodes begun and neither complete nor abandoned."""
-        return self._episodes.names
-
-    @property
-    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
-        """The steps of open episodes that were decided and whose outcomes are not known yet."""
-        return self._episodes.outstanding
 
     def plan_of(self, episode: EpisodeId) -> TabularPlan:
         """Return the plan an open episode is pinned to."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, StepAPI, Transition, batch
 from chary.agents._steps import as_transition, observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
@@ -50,7 +50,7 @@ class _Question(NamedTuple):
 
 
 @final
-class CriticShield:
+class CriticShield(StepAPI[Array, _Pinned]):
     """A guard of proposals: plays the baseline wherever the critics find that the budget is too small.
 
     A proposal costs what `CriticPlan` charges for it; the ledger of the episode and `rule` decide. The budget
@@ -102,7 +102,7 @@ class CriticShield:
         self._plans = 0
         self.rule = rule
         self.horizon = check_integer("horizon", horizon, minimum=1)
-        self._episodes: Episodes[Array, _Pinned] = Episodes.of_arrays(self.horizon)
+        self._episodes = Episodes.of_arrays(self.horizon)
         self.episodes_begun = 0
         self._shape: tuple[int, ...] | None = None
 
@@ -110,16 +110,6 @@ class CriticShield:
     def standing(self) -> str:
         """The strength of the budget's promise: the weaker of the critics' standing and the rule's."""
         return weaker(self.bounds.standing, _standing_of(self.rule))
-
-    @property
-    def open_episodes(self) -> tuple[EpisodeId, ...]:
-        """The episodes begun and neither complete nor abandoned."""
-        return self._episodes.names
-
-    @property
-    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
-        """The steps of open episodes that were decided and whose outcomes are not known yet."""
-        return self._episodes.outstanding
 
     def plan_of(self, episode: EpisodeId) -> CriticPlan:
         """Return the plan an open episode is pinned to."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.data._columns import LARGEST, REAL_RULE, TRUTH_RULE, WHOLE_RULE, shown, where
-from chary.errors import InvalidData
+from chary.data._columns import REAL_RULE, TRUTH_RULE, WHOLE_RULE, shown, where
+from chary.errors import LARGEST, InvalidData
 
 # Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
 CHUNK = 1 << 12

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import Episodes
+from chary.agents._episodes import Episodes, StepAPI
 from chary.agents.protocol import EpisodeId, Transition
 from chary.deep.calls import Seen, compiled_calls, remember_all, shared
 from chary.deep.learner import State
@@ -33,7 +33,7 @@ LARGEST_DRAWS = 2**31 - 1
 
 
 @final
-class DeepAgent:
+class DeepAgent(StepAPI[Floats, Pinned]):
     """The deep learner for environments outside JAX: begin, act, observe, finish, for any number of episodes.
 
     It acts and learns as the compiled loop of `chary.deep.train` does: an update of all networks for every
@@ -75,7 +75,7 @@ class DeepAgent:
     """
 
     # Set by `_declare`, which `__init__` and `load` share, and the last by its callers.
-    _begun: int
+    episodes_begun: int
     _warmed: bool
     _turns: Turns
 
@@ -116,39 +116,9 @@ class DeepAgent:
         return agent
 
     @property
-    def observation_size(self) -> int:
-        """The length of an observation."""
-        return self._form.size
-
-    @property
-    def n_actions(self) -> int:
-        """The number A of actions."""
-        return self._form.n_actions
-
-    @property
-    def horizon(self) -> int:
-        """H, the largest number of steps of an episode."""
-        return self._form.horizon
-
-    @property
-    def episodes_begun(self) -> int:
-        """Episodes begun so far."""
-        return self._begun
-
-    @property
-    def open_episodes(self) -> tuple[EpisodeId, ...]:
-        """The episodes begun and neither complete nor abandoned."""
-        return self._episodes.names
-
-    @property
     def open_episode(self) -> EpisodeId | None:
         """The episode that is open, where just one is."""
         return self._episodes.names[0] if len(self._episodes) == 1 else None
-
-    @property
-    def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
-        """The steps of open episodes that were decided and whose outcomes are not known yet."""
-        return self._episodes.outstanding
 
     @property
     def updates(self) -> int:
@@ -184,8 +154,8 @@ class DeepAgent:
             InvalidData: if a transition is not sound, or an episode goes on after its end; nothing is
                 remembered then.
         """
-        if self._begun or self._warmed:
-            said = f"{self._begun} begun" if self._begun else "a second call"
+        if self.episodes_begun or self._warmed:
+            said = f"{self.episodes_begun} begun" if self.episodes_begun else "a second call"
             raise OutOfOrder(
                 f"'warm_start' must be called once and before the first episode, got {said}. "
                 "Pass all logged episodes at once."
@@ -214,9 +184,9 @@ class DeepAgent:
         name = self._episodes.unused(episode)
         seen = self._form.observation("observation", observation)
         with jax.enable_x64(True):
-            self._episodes.open(name, seen, self._turns.begin(self._begun))
+            self._episodes.open(name, seen, self._turns.begin(self.episodes_begun))
         self._turns.served = self._episodes.named("begin", name)
-        self._begun += 1
+        self.episodes_begun += 1
 
     def act(self, episode: EpisodeId, t: int, observation: ArrayLike) -> Decision:
         """Learn from the step observed last, and return what to play at step `t`.
@@ -387,11 +357,10 @@ class DeepAgent:
         """Check and set what the agent is, all but what it has learnt."""
         check_type("options", options, DeepOptions, "DeepOptions")
         self.options = options
-        self._form = Form(
-            shape,
-            check_integer("n_actions", n_actions, minimum=1),
-            check_integer("horizon", horizon, minimum=1),
-        )
+        self.n_actions = check_integer("n_actions", n_actions, minimum=1)
+        self.horizon = check_integer("horizon", horizon, minimum=1)
+        self._form = Form(shape, self.n_actions, self.horizon)
+        self.observation_size = self._form.size
         self.seed = check_integer("seed", seed, minimum=0)
         if self.horizon * options.batch > LARGEST_DRAWS:
             raise InvalidSetting(
@@ -403,8 +372,8 @@ class DeepAgent:
         with jax.enable_x64(True):
             self._rule = rule_on_arrays(options.budget_rule)
         self._calls = compiled_calls(shared(options), self.observation_size, self.n_actions, self.horizon)
-        self._episodes: Episodes[Floats, Pinned] = Episodes(self.horizon, same=_same, show=_shown)
-        self._begun = 0
+        self._episodes = Episodes.of_arrays(self.horizon)
+        self.episodes_begun = 0
         self._warmed = False
 
     def _take_on(self, state: State) -> None:
@@ -424,12 +393,3 @@ class DeepAgent:
     def _learn(self) -> None:
         with jax.enable_x64(True):
             self._turns.learn()
-
-
-def _same(one: Floats, other: Floats) -> bool:
-    """Return whether two observations are equal; NaN stands for one that an old file does not have."""
-    return np.array_equal(one, other, equal_nan=True)
-
-
-def _shown(observation: Floats) -> str:
-    return np.array2string(observation, threshold=8, max_line_width=1_000, separator=", ")

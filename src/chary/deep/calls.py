@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,10 +17,9 @@ import numpy as np
 from jax import lax
 
 from chary.deep.acting import Draws, Observed, choose, closed, learn_from, opened, remember
-from chary.deep.learner import State, first_state, update
+from chary.deep.learner import State, first_state, pretrained
 from chary.deep.networks import EXPLORER, Networks
 from chary.deep.options import DeepOptions
-from chary.deep.replay import sample
 from chary.deep.shielding import ChainState, advance, first_chain, first_ledger, part
 from chary.shield import Ledger, Rule
 
@@ -148,9 +147,6 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
     def move(chain: ChainState, explored: jax.Array, reached: jax.Array) -> ChainState:
         return advance(chain, explored, reached, jnp.bool_(False), horizon)
 
-    def part_(chain: ChainState, observation: jax.Array) -> ChainState:
-        return part(options, chain, observation)
-
     def learn(state: State, draws: Draws, seen: Seen, t: jax.Array) -> State:
         learnt, _ = learn_from(
             options, state, seen.step, t, horizon, seen.explored, at(draws, t), jnp.asarray(yes)
@@ -165,11 +161,8 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
     def learn_and_close(state: State, busy: jax.Array, draws: Draws, seen: Seen, t: jax.Array) -> State:
         return closed(options, learn(state, draws, seen, t), busy)
 
-    def close(state: State, busy: jax.Array) -> State:
-        return closed(options, state, busy)
-
     def break_off(state: State, busy: jax.Array, observation: jax.Array) -> State:
-        return closed(options, state._replace(chain=part_(state.chain, observation)), busy)
+        return closed(options, state._replace(chain=part(options, state.chain, observation)), busy)
 
     def remember_(state: State, steps: Observed, times: jax.Array, counts: jax.Array) -> State:
         def one(state: State, row: tuple[Observed, jax.Array, jax.Array]) -> tuple[State, None]:
@@ -179,16 +172,10 @@ def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int
         state, _ = lax.scan(one, state, (steps, times, counts))
         return state
 
-    def pretrain(state: State, keys: jax.Array) -> State:
-        def one(state: State, key: jax.Array) -> tuple[State, None]:
-            return update(options, state, sample(state.replay, key, options.batch))[0], None
-
-        state, _ = lax.scan(one, state, keys)
-        return state
-
     # The state is donated to these: its replay is written in place.
-    changing = (open_, learn, learn_and_choose, learn_and_close, close, break_off, remember_, pretrain)
+    ending = (learn_and_close, partial(closed, options), break_off)
+    changing = (open_, learn, learn_and_choose, *ending, remember_, partial(pretrained, options))
     return Calls(
-        *(jax.jit(function) for function in (first, choose_, move, part_)),
+        *(jax.jit(function) for function in (first, choose_, move, partial(part, options))),
         *(jax.jit(function, donate_argnums=0) for function in changing),
     )

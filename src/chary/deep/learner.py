@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from chary.deep.bonus import Features, bonuses, featurise, first_features, first_inverse
-from chary.deep.losses import at_actions, cql_penalty, double_q_targets, evaluation_targets, huber
+from chary.deep.losses import at_actions, cql_penalty, evaluation_targets, huber
 from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks, forward, one
 from chary.deep.options import DeepOptions
-from chary.deep.replay import Batch, Replay, empty_replay, renew
+from chary.deep.replay import Batch, Replay, empty_replay, renew, sample
 from chary.deep.sac import actor_loss, entropy, soft_targets
 from chary.deep.shielding import ChainState, first_chain
 
@@ -119,7 +119,9 @@ def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
     discount, weight = options.discount, options.beta
     pessimism = -weight if options.lower_bound == "lcb" else 0.0
     r, ended = batch.rewards, batch.ended
-    explorer = double_q_targets(r, options.explorer_beta * bonus, ended, choosing, after[EXPLORER], discount)
+    # Double Q: one network chooses, the other values (van Hasselt 2016).
+    best, optimism = jnp.argmax(choosing, axis=-1), options.explorer_beta * bonus
+    explorer = evaluation_targets(r, optimism, ended, after[EXPLORER], best, discount)
     upper = evaluation_targets(r, weight * bonus, ended, after[UPPER], baseline, discount)
     lower = evaluation_targets(r, pessimism * bonus, ended, after[LOWER], baseline, discount)
     towards = [explorer, upper, lower]
@@ -167,6 +169,16 @@ def update(options: DeepOptions, state: State, batch: Batch) -> tuple[State, jax
     if options.agent == "sac":
         learnt = learnt._replace(log_temperature=_cooled(options, state, batch))
     return learnt, losses[: LOWER + 1]
+
+
+def pretrained(options: DeepOptions, state: State, keys: jax.Array) -> State:
+    """Return the state after one update per key, each of a batch drawn with it."""
+
+    def one(state: State, key: jax.Array) -> tuple[State, None]:
+        return update(options, state, sample(state.replay, key, options.batch))[0], None
+
+    state, _ = jax.lax.scan(one, state, keys)
+    return state
 
 
 def _cooled(options: DeepOptions, state: State, batch: Batch) -> jax.Array:

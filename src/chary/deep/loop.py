@@ -24,9 +24,8 @@ from chary.deep.acting import (
     remember,
 )
 from chary.deep.environment import Environment, observation_size
-from chary.deep.learner import State, first_state, update
+from chary.deep.learner import State, first_state, pretrained
 from chary.deep.options import DeepOptions
-from chary.deep.replay import sample
 from chary.deep.shielding import first_ledger, rule_on_arrays
 from chary.errors import InvalidSetting, check_integer, check_type
 from chary.shield.ledger import Ledger
@@ -139,13 +138,10 @@ def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> Sta
         (state, _), _ = lax.scan(step, (state, _started(environment, reset_key)), (times, uniforms))
         return state, None
 
-    def pretrain(state: State, key: jax.Array) -> tuple[State, None]:
-        return update(options, state, sample(state.replay, key, options.batch))[0], None
-
     if options.warm_up:
         state, _ = lax.scan(warm_up, state, jax.random.split(warm_up_key, options.warm_up))
     if options.pretraining:
-        state, _ = lax.scan(pretrain, state, jax.random.split(pretraining_key, options.pretraining))
+        state = pretrained(options, state, jax.random.split(pretraining_key, options.pretraining))
     return state
 
 

@@ -84,7 +84,7 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
         if not isinstance(about["open"], list):
             about, arrays = _upgraded(agent, about, arrays)
         episodes = [_episode(agent, shapes, arrays, i, kept) for i, kept in enumerate(about["open"])]
-        agent._begun = int(state.episodes) + sum(not now.released for now in episodes)
+        agent.episodes_begun = int(state.episodes) + sum(not now.released for now in episodes)
         for now in episodes:
             agent._episodes.restore(now)
         served = [now for now, kept in zip(episodes, about["open"], strict=True) if kept["served"]]

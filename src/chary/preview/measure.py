@@ -8,14 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.arrays import Bools, Floats, Ints
 from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, new_scratch
 from chary.planner._full import OPTIMISE, START, backward_into, new_explorer
 from chary.planner.plan import TabularPlan, optimistic_policy
-from chary.preview.result import BaselineKnowledge, Charges, StageKnowledge
-from chary.shield import Ledger, Rule, authorise
+from chary.preview.result import BaselineKnowledge, BudgetOutcome, Charges, StageKnowledge
+from chary.shield import Ledger, authorise
 
 KINDS = ("only", "tied", "chosen", "best")
 ONLY, TIED, CHOSEN, BEST = range(4)
@@ -61,17 +62,6 @@ class ReplayedCharges(NamedTuple):
     differs: tuple[Bools, ...]
     steps: int
     episodes: int
-
-
-class Allowed(NamedTuple):
-    """The effect of a rule, as in `BudgetOutcome`, in scaled units."""
-
-    explored: float
-    deviating: float
-    episodes_deviating: float
-    charge_per_step: float
-    charge_per_episode: float
-    episodes_over_eta: float
 
 
 def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArray[np.int8], Bools, Ints]:
@@ -173,11 +163,14 @@ def charges_by_step(steps: LoggedSteps, charge: Floats, differs: Bools) -> Repla
     )
 
 
-def play(replay: ReplayedCharges, rule: Rule, eta: float) -> Allowed:
+def play(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> BudgetOutcome:
     """Replay all episodes at once: every step applies the rule to the explorer's proposal and its ledger.
 
-    All amounts are in scaled units. The states are the logged ones, whatever is decided.
+    Replayed charges are in scaled units, each of `span` units of the user's. The states are the logged ones,
+    whatever is decided.
     """
+    assert spec.eta is not None
+    rule, eta = spec.resolved_rule(span), spec.eta / span
     closed, deficit = np.zeros(replay.episodes, dtype=bool), np.zeros(replay.episodes)
     strayed = np.zeros(replay.episodes, dtype=bool)
     explored = deviating = 0
@@ -191,14 +184,18 @@ def play(replay: ReplayedCharges, rule: Rule, eta: float) -> Allowed:
         explored += int(np.sum(afforded))
         deviating += int(np.sum(apart))
     booked = float(deficit.sum())
-    return Allowed(
-        explored / replay.steps,
-        deviating / replay.steps,
-        float(strayed.mean()),
-        booked / replay.steps,
-        booked / replay.episodes,
+    return BudgetOutcome(
+        rule=spec.rule,
+        eta=spec.eta,
+        step_bound=spec.step_bound,
+        standing=spec.standing,
+        explored=explored / replay.steps,
+        deviating=deviating / replay.steps,
+        episodes_deviating=float(strayed.mean()),
+        charge_per_step=booked / replay.steps * span,
+        charge_per_episode=booked / replay.episodes * span,
         # By more than the rounding of the sums.
-        float((deficit > eta * (1 + 1e-12) + 1e-12).mean()),
+        episodes_over_eta=float((deficit > eta * (1 + 1e-12) + 1e-12).mean()),
     )
 
 

@@ -9,14 +9,12 @@ from typing import Concatenate, ParamSpec
 
 import numpy as np
 
-from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.arrays import Bools
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidSetting
 from chary.planner.plan import TabularPlan
 from chary.preview.helpful import MOST_PAIRS, rank_pairs
 from chary.preview.measure import (
-    Allowed,
     Cells,
     LoggedSteps,
     ReplayedCharges,
@@ -129,7 +127,7 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     twice = learn_log(problem.log, np.tile(read, 2), setting, bounds, max_episodes=options.max_episodes)
     doubled = price(TabularPlan(setting, twice, ties, charge=charge), cells, proposals)
     replay = charges_by_step(steps, cost[cells.of_step], differs[cells.of_step])
-    outcomes = [_outcome(spec, replay, span) for spec in specs]
+    outcomes = [play(spec, replay, span) for spec in specs]
     curves, thresholds = zip(
         *(_against_eta(rule, options, replay, span) for rule in options.rules), strict=True
     )
@@ -217,28 +215,14 @@ def _sampled(steps: LoggedSteps, differs: Bools) -> tuple[LoggedSteps, int | Non
     return some, None if every == 1 else -(-episodes // every)
 
 
-def _outcome(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> BudgetOutcome:
-    assert spec.eta is not None
-    found = _played(spec, replay, span)._asdict()
-    for name in ("charge_per_step", "charge_per_episode"):
-        found[name] *= span
-    about = {name: getattr(spec, name) for name in ("rule", "step_bound", "standing")}
-    return BudgetOutcome(eta=spec.eta, **about, **found)
-
-
-def _played(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> Allowed:
-    assert spec.eta is not None
-    return play(replay, spec.resolved_rule(span), spec.eta / span)
-
-
 def _against_eta(
     rule: str, options: PreviewOptions, replay: ReplayedCharges, span: float
 ) -> tuple[Curve, list[Threshold]]:
     """Return the shares explored against the budget, and the budgets that allow some of them."""
 
     @cache
-    def at(eta: float) -> Allowed:
-        return _played(options.spec(rule, eta), replay, span)
+    def at(eta: float) -> BudgetOutcome:
+        return play(options.spec(rule, eta), replay, span)
 
     # Rule paper explores while the ledger is at most eta / 2.
     grid = [eta * span for eta in grid_of(replay, 2.0 if rule == "paper" else 1.0)]
