@@ -42,7 +42,7 @@ from chary.sweeps.spec import Study, Variant
 from chary.sweeps.tabular import Algorithm
 from chary.sweeps.toml import parse_experiment
 
-KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 CHARTS = {
     "regret",
@@ -500,6 +500,22 @@ def test_the_promise_of_a_run_is_a_binomial_over_runs() -> None:
     assert answers(synthetic(seeds=10, paper=both()))["b5"].verdict == NOT_COMPARABLE
 
 
+def test_a_study_may_ask_for_the_same_claims_under_its_conditions() -> None:
+    measured = synthetic(
+        unconstrained=both(violations=2000),
+        paper=both(violations=400),
+        unconstrained_best=both(violations=2000, study="best"),
+        paper_best=both(factor=4.0, study="best"),
+    )
+    found = {claim.key: claim for claim in answer_claims(measured, FACTS, ["best"])}
+    assert found["b1"].verdict == NOT_REPRODUCED
+    assert found["b1-best"].verdict == REPRODUCED, found["b1-best"].answer
+    assert (found["b1"].where, found["b1-best"].where) == ("", "corridor")
+    # Claims that look at all studies themselves are answered once.
+    assert not {"e1-best", "g1-best"} & found.keys()
+    assert answers(measured)["b1"] == found["b1"]
+
+
 def test_few_seeds_give_no_verdict() -> None:
     runs = {
         "unconstrained": {0.1: {"violations": 2000}, 0.4: {"violations": 500}},
@@ -747,8 +763,8 @@ def test_a_chosen_setting_is_judged_on_the_page(tmp_path: Path) -> None:
     assert looks["chosen one"] != looks["ours"]
 
 
-def keeper() -> Any:
-    spec = importlib.util.spec_from_file_location("keep_reproduction", KEEPER)
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -759,13 +775,13 @@ def keeper() -> Any:
 def test_a_reproduction_is_kept_and_replaced_as_a_whole(page: Path, sweep: Path, tmp_path: Path) -> None:
     assert page.is_file()
     within = tmp_path / "reproductions"
-    target = keeper().main(sweep, within)
+    target = script("keep_reproduction").main(sweep, within)
     first = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
     assert {path.name for path in target.iterdir()} == {
         "README.md", "claims.json", "experiment.toml", "figures", "provenance.json", "tables"
     }  # fmt: skip
     (target / "figures" / "gone.png").write_bytes(b"of an earlier report")
-    assert keeper().main(sweep, within) == target
+    assert script("keep_reproduction").main(sweep, within) == target
     assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == first
     assert [path.name for path in within.iterdir()] == ["tiny"]
 
@@ -776,18 +792,61 @@ def test_a_reproduction_is_not_touched_where_there_is_no_report(tmp_path: Path) 
     earlier.parent.mkdir(parents=True)
     earlier.write_text("of last year")
     with pytest.raises(SystemExit, match="must contain a whole report"):
-        keeper().main(tmp_path / "sweep", tmp_path / "reproductions")
+        script("keep_reproduction").main(tmp_path / "sweep", tmp_path / "reproductions")
     assert earlier.read_text() == "of last year"
 
 
 @pytest.mark.parametrize("name", ["", "..", "../elsewhere", "a/b", ".hidden", "/tmp"])
 def test_a_reproduction_stays_within_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(SystemExit, match="must be that of a folder within"):
-        keeper().target_of(name, tmp_path)
+        script("keep_reproduction").target_of(name, tmp_path)
 
 
 def test_a_reproduction_does_not_replace_files_of_others(tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "thesis.txt").write_text("years of work")
     with pytest.raises(SystemExit, match=r"thesis\.txt"):
-        keeper().target_of("tiny", tmp_path)
+        script("keep_reproduction").target_of("tiny", tmp_path)
+
+
+def test_settings_are_chosen_on_seeds_of_their_own(tmp_path: Path) -> None:
+    tiny = tiny_experiment(episodes=60, etas=[0.4], studies=["scale"])
+    by_factor = [Variant(label=f"scale {f:g}", changes={"bonus_scale_factor": f}) for f in (0.25, 50.0)]
+    selection = replace(
+        tiny,
+        name="tiny-selection",
+        studies=(replace(tiny.studies[0], algorithms=(), variants=tuple(by_factor)),),
+    )
+    # The factor multiplies the scale of the main runs.
+    assert {p.spec.options["bonus_scale"] for p in selection.plan()} == {0.0002, 0.0002 * 0.25, 0.0002 * 50}
+    play(SweepFolder(tmp_path / "sweep"), selection)
+    study = """
+[[studies]]
+name = "best"
+algorithms = ["UCBVI"]
+
+[[studies.variants]]
+label = "best"
+bonus_scale_factor = 1.0 # UCBVI's best
+
+[[studies]]
+name = "chosen"
+
+# begin chosen: written by scripts/choose_settings.py
+# end chosen
+"""
+    experiments = tmp_path / "experiments"
+    experiments.mkdir()
+    target = experiments / "tiny.toml"
+    target.write_text(replace(tiny, studies=()).to_toml().replace("studies = []", "") + study)
+    regret = (
+        load_tables(tmp_path / "sweep").runs.group_by("algorithm", "variant").agg(pl.col("regret").mean())
+    )
+    best = regret.filter(pl.col("algorithm") == "UCBVI").sort("regret")["variant"][0]
+    script("choose_settings").main(tmp_path / "sweep", experiments)
+    written = parse_experiment(target.read_text())
+    assert written.studies[0].variants[0].changes == {
+        "bonus_scale_factor": float(best.split()[-1]) if best else 1.0
+    }
+    (chosen,) = written.studies[1].algorithms
+    assert (chosen.label, chosen.role) == ("chary, chosen", "chosen")

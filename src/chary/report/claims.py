@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 class Claim:
     """A claim, its source, the rule for the verdict, the verdict and the findings.
 
-    `numbers` has one row per finding.
+    `numbers` has one row per finding; `where` names the conditions of a study, empty for the main runs.
     """
 
     key: str
@@ -58,6 +58,7 @@ class Claim:
     findings: tuple[Finding, ...] = ()
     note: str = ""
     numbers: tuple[Mapping[str, Any], ...] = ()
+    where: str = ""
 
     @property
     def answer(self) -> str:
@@ -69,7 +70,7 @@ class Claim:
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim as plain values."""
-        names = ("key", "source", "statement", "rule", "verdict", "answer")
+        names = ("key", "where", "source", "statement", "rule", "verdict", "answer")
         return {
             **{name: getattr(self, name) for name in names},
             "findings": [finding._asdict() for finding in self.findings],
@@ -173,8 +174,9 @@ def texts_of(package: str) -> dict[str, dict[str, str]]:
 
 
 def count_verdicts(claims: Sequence[Claim]) -> dict[str, int]:
-    """Return the number of claims per verdict, in the order of `VERDICTS`, without zeros."""
-    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
+    """Return the number of claims about the main runs per verdict, as in `VERDICTS`, without zeros."""
+    main = [claim.verdict for claim in claims if not claim.where]
+    counts = {verdict: main.count(verdict) for verdict in VERDICTS}
     return {verdict: count for verdict, count in counts.items() if count}
 
 

@@ -84,6 +84,14 @@ class Measured:
         """Every place with a finished run, in the order of the plan."""
         return list(self._runs)
 
+    def within(self, study: str, variant: str) -> Measured:
+        """Return the runs of one variant of a study alone, as if they were the main ones."""
+        import polars as pl
+
+        here = (pl.col("study") == study) & (pl.col("variant") == variant)
+        names = pl.lit(MAIN).alias("study"), pl.lit("").alias("variant")
+        return Measured(Tables(*(table.filter(here).with_columns(*names) for table in self.tables)))
+
     def studies(self) -> list[str]:
         """Return the studies with finished runs, the main one first."""
         return list(dict.fromkeys(place.study for place in self._runs))

@@ -128,7 +128,7 @@ def difference_table(rows: Sequence[Mapping[str, Any]], measures: Mapping[str, t
 
 def claim_rows(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return one row per claim, without its numbers."""
-    names = ("key", "source", "statement", "verdict", "answer", "rule")
+    names = ("key", "where", "source", "statement", "verdict", "answer", "rule")
     return [{name: getattr(claim, name) for name in names} for claim in claims]
 
 

@@ -61,17 +61,21 @@ class Study:
         question: The question that it answers, in a sentence.
         algorithms: The algorithms; where none are named, all of the experiment's.
         variants: The conditions that are compared.
+        claims: Whether the report answers the paper's claims under the conditions of its variants as well.
     """
 
     name: str
     question: str = ""
     algorithms: tuple[AnyAlgorithm, ...] = ()
     variants: tuple[Variant, ...]
+    claims: bool = False
 
     def __post_init__(self) -> None:
         if check_name(self.name) == MAIN:
             raise InvalidSetting(f"'name' of a study must be another than {MAIN!r}, got {self.name!r}.")
         check_text("question", self.question)
+        if not isinstance(self.claims, bool):
+            raise InvalidSetting(f"'claims' of a study must be true or false, got {self.claims!r}.")
         check_unique("variants", [variant.label for variant in self.variants])
         check_unique("algorithms", [algorithm.label for algorithm in self.algorithms], empty=True)
 
@@ -148,6 +152,11 @@ class Experiment:
         for study in self.studies:
             for variant in study.variants:
                 self.conditions_of(variant)
+            if study.claims and any({"problem", "horizon", "delta"} & set(v.changes) for v in study.variants):
+                raise InvalidSetting(
+                    f"study {study.name!r} must leave 'problem', 'horizon' and 'delta' as they are if it has "
+                    "claims: they are answered for one problem."
+                )
 
     @property
     def family(self) -> Family:
@@ -265,6 +274,8 @@ class Experiment:
                             Variant(label=one["label"], changes=tupled(one["changes"]))
                             for one in each["variants"]
                         ),
+                        # Folders of earlier versions do not have it.
+                        claims=each.get("claims", False),
                     )
                     for each in values["studies"]
                 ),
@@ -283,6 +294,7 @@ class Experiment:
             {
                 "name": study.name,
                 "question": study.question,
+                "claims": study.claims or None,
                 "algorithms": [algorithm.to_table() for algorithm in study.algorithms],
                 "variants": [{"label": variant.label, **variant.changes} for variant in study.variants],
             }

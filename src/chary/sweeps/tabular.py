@@ -33,7 +33,8 @@ class Conditions(AnyConditions):
         first_seed: The first of them, >= 0; the others follow it.
         etas: The budgets, each >= 0, in the problem's own reward units.
         bonus: The family of bounds.
-        bonus_scale: The factor on the bonus, > 0, fixed by `chary calibrate` before regret is looked at.
+        bonus_scale: The scale of the bonus, > 0, fixed by `chary calibrate` before regret is looked at.
+        bonus_scale_factor: A further factor on it, > 0, by which studies vary the scale.
         reward: Whether the reward function is `known` or `estimated`.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
         prior: `recorded` where the policy that comes with the problem decides ties, else `none`.
@@ -50,6 +51,7 @@ class Conditions(AnyConditions):
     etas: tuple[float, ...]
     bonus: str
     bonus_scale: float = 1.0
+    bonus_scale_factor: float = 1.0
     reward: str = "estimated"
     delta: float = 0.1
     prior: str = "none"
@@ -63,7 +65,8 @@ class Conditions(AnyConditions):
             check_integer("horizon", self.horizon, minimum=1)
         self.check_shared()
         check_choice("bonus", self.bonus, BONUSES)
-        check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
+        for name in ("bonus_scale", "bonus_scale_factor"):
+            check_real(name, getattr(self, name), low=0.0, open_low=True, open_high=True)
         check_choice("reward", self.reward, REWARDS)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
         check_choice("prior", self.prior, ("none", "recorded"))
@@ -104,7 +107,8 @@ class Algorithm(AnyAlgorithm):
 
         options: dict[str, Any] = {
             "eta": eta,
-            **{name: getattr(conditions, name) for name in ("bonus", "bonus_scale", "reward", "delta")},
+            **{name: getattr(conditions, name) for name in ("bonus", "reward", "delta")},
+            "bonus_scale": conditions.bonus_scale * conditions.bonus_scale_factor,
             "prior": None if conditions.prior == "none" else conditions.prior,
             **self.options,
         }

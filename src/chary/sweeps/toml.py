@@ -95,6 +95,7 @@ def _study(table: Mapping[str, Any], known: Mapping[str, AnyAlgorithm], family: 
     return Study(
         name=_given("a study", table, "name"),
         question=table.get("question", ""),
+        claims=table.get("claims", False),
         # Labels of the experiment's algorithms, or tables of further ones.
         algorithms=tuple(
             _algorithm(each, family)

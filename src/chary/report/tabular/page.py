@@ -48,7 +48,8 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
         diameter_says=assumptions[0].diameter.describe(),
         questions={study.name: study.question for study in experiment.studies},
     )
-    claims = answer_claims(measured, facts)
+    asked = [study.name for study in experiment.studies if study.claims]
+    claims = answer_claims(measured, facts, asked)
     return Parts(
         claims=claims,
         charts=charts_of(experiment, measured),
