@@ -16,9 +16,8 @@ from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.arrays import Floats, Ints, frozen
+from chary.arrays import Ints, frozen
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
-from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting, as_policy, check_setting
 from chary.storage.files import as_path, read_file, write_new
 from chary.storage.sealed import pack, unpack
@@ -247,45 +246,29 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnBaseline:
-    """A user's policy in one of the `ROLES`; made by `OwnBaseline.declare`.
-
-    `table` has shape (H, S), `start` (S,) contains the weights of start states and `value_floor` is in
-    scaled units; both belong to role `floor` and are None otherwise.
-    """
+    """A user's policy, actions (H, S), in one of the `ROLES`; made by `OwnBaseline.declare`."""
 
     table: Ints
     role: str
-    start: Floats | None = None
-    value_floor: float | None = None
 
     @classmethod
-    def declare(
-        cls,
-        policy: Policy,
-        setting: Setting,
-        *,
-        role: str,
-        start: ArrayLike | int | None = None,
-        value_floor: float | None = None,
-    ) -> OwnBaseline:
+    def declare(cls, policy: Policy, setting: Setting, *, role: str) -> OwnBaseline:
         """Check a policy and its role.
 
         - `prior`: the baseline is learnt; yours decides ties, and so the actions before there are data.
-        - `floor`: the baseline is whichever of yours and the learnt one has the higher lower bound. The
-          learnt one has the best lower bound of all by the counts, so yours is used only on equality unless
-          `value_floor` is above its bound by the counts.
+        - `floor`: the baseline is yours, except in states and at steps where the lower bound of another
+          action exceeds the upper bound of yours. While the bounds hold, with probability 1 - delta, it is
+          never worse than yours.
         - `only`: the baseline is always yours; budgets are relative to it.
 
         Args:
-            policy: Anything that `as_policy_table` takes.
+            policy: Anything that `as_policy_table` takes; for `floor` and `only` without randomness.
             setting: The problem.
             role: One of `ROLES`.
-            start: For role `floor`: the state in which episodes start, or the probability of each, (S,).
-            value_floor: For role `floor`: a lower bound on the value of yours over these start states, in
-                your units, such as `evaluate_policy(..., method="returns").lower`.
 
         Raises:
-            CharyError: if the policy, the role or its options are invalid.
+            CharyError: if the policy or the role is invalid, or the policy is random in a role in which it
+                would have to be played as it is.
 
         Example:
             >>> shop = Setting.declare(n_states=3, n_actions=2, horizon=2)
@@ -294,28 +277,9 @@ class OwnBaseline:
         """
         check_choice("role", role, ROLES)
         table = as_policy_table(policy, setting)
-        if role != "floor":
-            if start is not None or value_floor is not None:
-                raise InvalidSetting(
-                    f"'start' and 'value_floor' must be left out with role {role!r}, which compares nothing, "
-                    f"got {_shown(start if value_floor is None else value_floor)}. Use role 'floor'."
-                )
-            return cls(table=table, role=role)
-        if start is None:
-            raise InvalidSetting(
-                "'start' must be given with role 'floor', got None. Pass a state, weights of "
-                "shape (S,), or start_weights(log, setting)."
-            )
-        given = _array("start", start, InvalidSetting)
-        weights = as_start(given, setting.n_states, setting.terminal)
-        if value_floor is None:
-            return cls(table=table, role=role, start=weights)
-        most = raw_value(float(setting.value_bounds[0]), setting)
-        way_out = f"Give it in your units, over all {setting.horizon} steps."
-        floor = check_real(
-            "value_floor", value_floor, low=-math.inf, high=most, open_low=True, way_out=way_out
-        )
-        return cls(table=table, role=role, start=weights, value_floor=scaled_value(floor, setting))
+        if role != "prior":
+            _check_certain(role, policy, setting)
+        return cls(table=table, role=role)
 
 
 def raw_value(value: float, setting: Setting) -> float:
@@ -351,6 +315,23 @@ def scaled_value(value: float, setting: Setting) -> float:
 def _offset(setting: Setting) -> float:
     """Return the sum of the lowest reward over the H steps."""
     return setting.scale.low * float(np.sum(setting.discount ** np.arange(setting.horizon)))
+
+
+def _check_certain(role: str, policy: Policy, setting: Setting) -> None:
+    """Raise InvalidSetting for probabilities that leave room for chance: they are not the policy played."""
+    if callable(policy) or isinstance(policy, (str, Path, SB3Policy, D3RLPyPolicy)):
+        return
+    shares = np.asarray(policy)
+    if shares.shape != (setting.n_states, setting.n_actions) or shares.dtype.kind in WHOLE_KINDS:
+        return
+    largest = np.where(setting.terminal, 1.0, shares.max(axis=1))
+    if (largest < 1 - SUM_TOLERANCE).any():
+        s = int(largest.argmin())
+        raise InvalidSetting(
+            f"'policy' must play one action per state in role {role!r}, got probabilities up to "
+            f"{float(largest[s]):g} in state {s}. To declare its likeliest actions as the policy, pass "
+            "as_policy_table(policy, setting)."
+        )
 
 
 def _asked(policy: Callable[..., SupportsIndex], setting: Setting) -> Ints:

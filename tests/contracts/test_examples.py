@@ -66,8 +66,8 @@ def test_the_clinic_is_restarted_full_and_loses_nobody_but_those_who_leave(clini
     assert opened >= 50
 
 
-def test_the_clinic_says_that_its_promise_is_calibrated_and_its_floor_certified(clinic: str) -> None:
-    assert "The promise is calibrated, the baseline usual care." in clinic
+def test_the_clinic_says_that_its_promise_is_calibrated_and_its_value_certified(clinic: str) -> None:
+    assert "The promise is calibrated, the baseline usual care" in clinic
     worth, low, high = numbers(r"Usual care is worth ([\d.]+), from ([\d.]+) to ([\d.]+) with", clinic)
     assert low < worth < high < low + 0.1
     assert "(certified, by returns of 3000 episodes)" in clinic

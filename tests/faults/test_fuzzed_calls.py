@@ -726,7 +726,7 @@ POLICIES: list[Callable[[], Call]] = [
     lambda: Call(policies.load_policy, {"path": "nowhere", "setting": setting()}),
     lambda: Call(
         policies.OwnBaseline.declare,
-        {"policy": [0, 0, 1, 0], "setting": setting(), "role": "floor", "start": 0, "value_floor": 0.5},
+        {"policy": [0, 0, 1, 0], "setting": setting(), "role": "floor"},
     ),
     lambda: Call(
         policies.OwnBaseline.declare, {"policy": [0, 0, 1, 0], "setting": setting(), "role": "only"}

@@ -39,11 +39,7 @@ def busy(name: str = "chary", *, own: str | None = None, **options: Any) -> Tabu
     """Return an agent with old plans in use, late outcomes, chains that wait, and one that is fed."""
     spec = make_agent(name, **{**LOOSE, **options})
     told = problem()
-    policy = (
-        None
-        if own is None
-        else OwnBaseline.declare([2, 0, 1, 0], told, role=own, start=0 if own == "floor" else None)
-    )
+    policy = None if own is None else OwnBaseline.declare([2, 0, 1, 0], told, role=own)
     agent = TabularAgent(
         spec,
         told,

@@ -201,7 +201,7 @@ def tabular_agent(case: str) -> tuple[FiniteMDP, TabularAgent]:
     setting, own = mdp.told(spec.reward), None
     if role is not None:
         last = [int(np.flatnonzero(allowed)[-1]) for allowed in setting.allowed]
-        own = OwnBaseline.declare(last, setting, role=role, start=mdp.start)
+        own = OwnBaseline.declare(last, setting, role=role)
     agent = TabularAgent(
         spec, setting, max_episodes=500, warmup=30, generator=np.random.default_rng(3), own=own
     )

@@ -22,7 +22,7 @@ from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, new_scratch
 from chary.planner._full import CHARGES, OPTIMISE, backward_into
-from chary.planner.plan import TabularPlan, floor_plan, own_plan, policy_values
+from chary.planner.plan import TabularPlan, own_plan, policy_values
 from chary.policies import OwnBaseline
 from chary.reference import planner as reference
 from chary.reference.planner import Confidence, Tally
@@ -112,32 +112,45 @@ def test_charges_against_yours_cover_the_true_gap_when_the_truth_lies_on_the_edg
         assert gap <= plan.charge(t, s, a) + ROUNDING
 
 
-def lower_bound(plan: TabularPlan, start: Floats, value_floor: float | None) -> float:
-    """Return the best that is known of the plan's baseline from below."""
-    bound = float(start @ plan.arrays.v_lower[0])
-    return max(bound, value_floor) if plan.fixed and value_floor is not None else bound
-
-
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 @fewer
-@given(seed=seeds, share=st.none() | st.floats(0, 1))
-def test_the_floor_is_never_below_yours_and_yours_goes_only_for_better(
-    family: str, seed: int, share: float | None
+@given(seed=seeds)
+def test_the_floor_departs_from_yours_only_where_its_lower_bound_beats_the_upper_one_of_yours(
+    family: str, seed: int
 ) -> None:
-    here, rng = case(seed, family, "estimated"), np.random.default_rng([seed, 1])
-    setting, policy = here.setting, draw_policy(here.setting, rng)
-    start = draw_start(setting, rng)
-    floor = None if share is None else share * float(setting.value_bounds[0])
-    plan = floor_plan(setting, here.knowledge, policy, start=start, value_floor=floor)
-    learnt = float(start @ TabularPlan(setting, here.knowledge, policy).arrays.v_lower[0])
-    yours = float(start @ policy_values(here.knowledge, policy, LOWER)[0])
-    # The lower optimum bounds every policy's lower value: without a floor, yours is kept on equality alone.
-    assert learnt >= yours - ROUNDING
-    best_of_yours = yours if floor is None else max(yours, floor)
-    assert lower_bound(plan, start, floor) >= best_of_yours
-    assert plan.fixed == (best_of_yours >= learnt)
-    if plan.fixed:
-        np.testing.assert_array_equal(plan.arrays.baseline, policy)
+    here = case(seed, family, "estimated")
+    setting, S = here.setting, here.setting.n_states
+    policy = draw_policy(setting, np.random.default_rng([seed, 1]))
+    plan = own_plan(setting, here.knowledge, OwnBaseline.declare(policy, setting, role="floor"))
+    improved, yours = plan.arrays, policy_values(here.knowledge, policy, +1)
+    other = improved.baseline[:, :S] != policy
+    assert plan.fixed == (not other.any())
+    assert (improved.v_lower[:-1][other] > yours[:-1][other]).all()
+    # Where yours is kept, no action is known to be better.
+    rows, radii, none = here.knowledge.rows, here.knowledge.radii, np.zeros((0, 0))
+    for t in range(setting.horizon):
+        v, room = improved.v_lower.copy(), np.zeros_like(policy)
+        backward_into(
+            v, none, room, rows, radii, LOWER, OPTIMISE, np.full(S, -1), none, (t, t), new_scratch(S)
+        )
+        kept = ~other[t]
+        assert ((v[t] <= yours[t]) | (room[t] == policy[t]))[kept].all()
+
+
+@pytest.mark.parametrize("family", ["l1", "kl"])
+@pytest.mark.parametrize("reward", REWARDS)
+@fewer
+@given(seed=seeds)
+def test_the_floor_is_nowhere_worse_than_yours_when_the_truth_lies_on_the_edge_of_every_ball(
+    reward: str, family: str, seed: int
+) -> None:
+    instance = adversarial(seed, family, reward)
+    setting = instance.confidence.setting
+    policy = draw_policy(setting, np.random.default_rng([seed, 1]))
+    own = OwnBaseline.declare(policy, setting, role="floor")
+    plan = own_plan(setting, knowledge_of(instance), own)
+    yours, improved = (reference.exact(instance.mdp, each).V for each in (policy, plan.arrays.baseline))
+    assert (improved >= yours - ROUNDING).all()
 
 
 def queries(here: Case) -> dict[str, Any]:
@@ -155,9 +168,7 @@ def queries(here: Case) -> dict[str, Any]:
 @given(seed=seeds)
 def test_plans_of_every_role_keep_the_contract(role: str, charge: str, seed: int) -> None:
     here, rng = case(seed, "kl", "estimated"), np.random.default_rng([seed, 1])
-    policy, start = draw_policy(here.setting, rng), draw_start(here.setting, rng)
-    options: dict[str, Any] = {"start": start, "value_floor": 0.2} if role == "floor" else {}
-    own = OwnBaseline.declare(policy, here.setting, role=role, **options)
+    own = OwnBaseline.declare(draw_policy(here.setting, rng), here.setting, role=role)
     check_plan(own_plan(here.setting, here.knowledge, own, charge=charge), **queries(here))
 
 
@@ -165,9 +176,8 @@ def test_before_any_data_the_baseline_is_yours_in_every_role() -> None:
     setting = Setting.declare(n_states=4, n_actions=3, horizon=3, terminal=[3])
     policy = draw_policy(setting, np.random.default_rng(5))
     nothing = Knowledge.empty(setting, Bounds(), episodes=None, total_episodes=None)
-    roles: dict[str, dict[str, Any]] = {"prior": {}, "floor": {"start": 0}, "only": {}}
-    for role, options in roles.items():
-        own = OwnBaseline.declare(policy, setting, role=role, **options)
+    for role in ("prior", "floor", "only"):
+        own = OwnBaseline.declare(policy, setting, role=role)
         plan = own_plan(setting, nothing, own)
         np.testing.assert_array_equal(plan.arrays.baseline, policy)
         assert plan.fixed == (role != "prior")
@@ -215,8 +225,6 @@ def test_an_action_that_is_not_allowed_never_reaches_the_kernels() -> None:
     nothing = Knowledge.empty(setting, Bounds(), episodes=None, total_episodes=None)
     with pytest.raises(CharyError, match="t = 0, s = 0"):
         TabularPlan(setting, nothing, np.zeros(2, dtype=np.int64), fixed=np.ones((1, 2), dtype=np.int64))
-    with pytest.raises(CharyError, match="t = 0, s = 0"):
-        floor_plan(setting, nothing, np.ones((1, 2), dtype=np.int64), start=np.array([0.5, 0.5]))
 
 
 def play(mdp: FiniteMDP, policy: Ints | None, episodes: int, rng: np.random.Generator) -> Log:

@@ -159,8 +159,7 @@ def new_agent(case: str, mdp: FiniteMDP, *, warm: bool = True) -> TabularAgent:
     own = None
     if role is not None:
         last = [int(np.flatnonzero(allowed)[-1]) for allowed in setting.allowed]
-        start = mdp.start if role == "floor" else None
-        own = OwnBaseline.declare(last, setting, role=role, start=start)
+        own = OwnBaseline.declare(last, setting, role=role)
     agent = TabularAgent(
         spec, setting, max_episodes=500, warmup=30, generator=np.random.default_rng(3), own=own
     )

@@ -222,7 +222,7 @@ def test_proposals_are_for_agents_with_a_budget_and_for_allowed_actions() -> Non
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_policy_of_ones_own_is_what_an_agent_without_data_plays(role: str) -> None:
-    own = OwnBaseline.declare([1, 0, 1, 0], SETTING, role=role, start=0 if role == "floor" else None)
+    own = OwnBaseline.declare([1, 0, 1, 0], SETTING, role=role)
     mine = TabularAgent(CharyUCBVI(eta=0.0, rule="closed"), SETTING, own=own)
     mine.begin(0, 0)
     assert [mine.act(0, t, s).action for t, s in enumerate([0, 1, 2])] == [1, 0, 1]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, UnknownName
 from chary.mdp.setting import RewardScale, Setting
 from chary.policies import (
+    ROLES,
     D3RLPyPolicy,
     OwnBaseline,
     SB3Policy,
@@ -352,38 +353,30 @@ def test_nothing_in_a_file_can_run(tmp_path: Path) -> None:
     assert mark.exists()
 
 
-def test_roles_hold_what_they_need() -> None:
-    for role in ("prior", "only"):
+def test_a_role_that_does_not_exist_is_refused() -> None:
+    for role in ROLES:
         own = OwnBaseline.declare(TABLE, PROBLEM, role=role)
-        assert (own.table.tolist(), own.role, own.start, own.value_floor) == (TABLE, role, None, None)
-    own = OwnBaseline.declare(TABLE, PROBLEM, role="floor", start=1, value_floor=1.5)
-    assert own.start is not None
-    assert own.start.tolist() == [0, 1, 0, 0]
-    assert own.value_floor == 1.5
+        assert (own.table.tolist(), own.role) == (TABLE, role)
+    with pytest.raises(UnknownName, match="Did you mean 'floor'"):
+        OwnBaseline.declare(TABLE, PROBLEM, role="flor")
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"role": "flor"}, "Did you mean 'floor'"),
-        ({"role": None}, "'role' must be one of prior, floor, only"),
-        ({"role": "only", "start": 0}, "must be left out with role 'only'"),
-        ({"role": "prior", "value_floor": 1.0}, "must be left out with role 'prior'"),
-        ({"role": "floor"}, "'start' must be given with role 'floor'"),
-        ({"role": "floor", "start": 3}, "must not be a terminal state"),
-        ({"role": "floor", "start": [0.5, 0.5, 0.5, 0]}, "sum to 1"),
-        ({"role": "floor", "start": [[1], [2, 3]]}, "'start' must be an array of numbers"),
-        ({"role": "floor", "start": [10**400, 0, 0, 0]}, "'start' must be an array of numbers"),
-        ({"role": "floor", "start": "0"}, "'start' must be an array of numbers"),
-        ({"role": "floor", "start": 0, "value_floor": float("nan")}, "'value_floor' must lie in"),
-        ({"role": "floor", "start": 0, "value_floor": -float("inf")}, "'value_floor' must lie in"),
-        ({"role": "floor", "start": 0, "value_floor": 2.1}, r"must lie in \(-inf, 2\], got 2.1"),
-        ({"role": "floor", "start": 0, "value_floor": "1"}, "'value_floor' must lie in"),
-    ],
-)
-def test_a_role_that_makes_no_sense_is_refused(options: dict[str, Any], match: str) -> None:
-    with pytest.raises((InvalidSetting, UnknownName, CharyError), match=match):
-        OwnBaseline.declare(TABLE, PROBLEM, **options)
+@pytest.mark.parametrize("role", ["only", "floor"])
+def test_a_random_policy_is_not_replaced_by_its_likeliest_actions_in_silence(role: str) -> None:
+    setting = Setting.declare(n_states=3, n_actions=2, horizon=2, terminal=[2])
+    dice = [[1.0, 0.0], [0.4, 0.6], [0.0, 0.0]]
+    with pytest.raises(
+        InvalidSetting,
+        match=rf"'policy' must play one action per state in role '{role}', got .* 0.6 in state 1\. .*"
+        r"pass as_policy_table\(policy, setting\)",
+    ):
+        OwnBaseline.declare(dice, setting, role=role)
+    # The way out, and a policy that is certain in every state.
+    for certain in (as_policy_table(dice, setting), [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]):
+        own = OwnBaseline.declare(certain, setting, role=role)
+        assert own.table.tolist() == [[0, 1, 0], [0, 1, 0]]
+    # A prior decides ties alone: there the likeliest action is what is documented.
+    assert OwnBaseline.declare(dice, setting, role="prior").table.tolist() == [[0, 1, 0], [0, 1, 0]]
 
 
 @given(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, final
+from dataclasses import replace
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +15,38 @@ from chary.agents._facts import Columns
 from chary.agents._visits import LOST
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
-from chary.arrays import Ints
+from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
-from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, own_plan
+from chary.planner._backup import LOWER
+from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, own_plan, policy_values
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.storage.sealed import as_array, under
 
 # Counted at a time: room for all of them is made before.
 MOST_STEPS = 1000
 JOURNAL = ("states", "pairs", "nexts", "rewards", "terminated")
+
+
+class OldFloor(NamedTuple):
+    """The floor of agents saved by version 0.1: the better of two policies by their lower bounds.
+
+    It could prefer a worse policy. Episodes that were open then keep the baseline they began with, up to
+    the plans of version `last`.
+    """
+
+    start: Floats
+    value: float | None
+    last: int
+
+    def role(self, setting: Setting, knowledge: Knowledge, own: Ints) -> str:
+        """Return the role that `own` had: the only baseline, or the one that decides ties."""
+        learnt = TabularPlan(setting, knowledge, own, upper=False).arrays.v_lower[0]
+        mine = float(self.start @ policy_values(knowledge, own, LOWER)[0, : len(self.start)])
+        bound = mine if self.value is None else max(mine, self.value)
+        return "prior" if float(self.start @ learnt[: len(self.start)]) > bound else "only"
 
 
 @final
@@ -61,6 +82,7 @@ class Learner:
         self._setting = setting
         self._prior = prior
         self._own = own
+        self._old_floor: OldFloor | None = None
         self.knowledge = nothing()
         # With data `meta`, explorers learn from the warm-up and whole meta-rollouts alone.
         self._separate = nothing() if isinstance(spec, CharyUCBVI) and spec.data == "meta" else None
@@ -131,8 +153,6 @@ class Learner:
         own = self._own
         if own is not None:
             arrays["own.table"] = own.table
-            if own.start is not None:
-                arrays["own.start"] = own.start
         if self._separate is not None:
             arrays |= {f"meta.{name}": array for name, array in self._separate.to_arrays().items()}
         for i, name in enumerate(JOURNAL):
@@ -143,14 +163,18 @@ class Learner:
         places = {key: i for i, key in enumerate(shared)}
         shape = (0, self._setting.horizon, self._setting.n_states)
         arrays["explorers"] = np.stack(list(shared.values())) if shared else np.zeros(shape, dtype=np.int16)
-        about = {
-            "own": None if own is None else [own.role, own.value_floor],
+        about: dict[str, Any] = {
+            "own": None if own is None else own.role,
+            "old_floor": None,
             "plans": self.plans,
             "version": self.version,
             "planned": self._plan is not None,
             "journal": [len(each[0]) for each in self._journal],
             "explorers": [[chain, places[policy.tobytes()]] for chain, policy in self.explorers.items()],
         }
+        if self._old_floor is not None and self.version - len(self._journal) <= self._old_floor.last:
+            arrays["own.start"] = self._old_floor.start
+            about["old_floor"] = [self._old_floor.value, self._old_floor.last]
         return arrays, about
 
     def restore(
@@ -166,17 +190,7 @@ class Learner:
         # -1 stands for no prior.
         self._prior = as_array("prior", {"prior": arrays["prior"] + 1}, (S,), np.int64, below=A + 1) - 1
         if about["own"] is not None:
-            role, value_floor = about["own"]
-            table = as_array("own.table", arrays, (setting.horizon, S), np.int64, below=A)
-            start = as_array("own.start", arrays, (S,), np.float64) if role == "floor" else None
-            if value_floor is not None:
-                check_real("value_floor", value_floor, low=-math.inf, open_low=True, open_high=True)
-            self._own = OwnBaseline(
-                table=as_policy_table(table, setting),
-                role=check_choice("role", role, ROLES),
-                start=None if start is None else as_start(start, S, setting.terminal),
-                value_floor=value_floor,
-            )
+            self._restore_own(arrays, about)
         for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
             if knowledge is not None:
                 kept = under(f"{name}.", arrays)
@@ -214,6 +228,21 @@ class Learner:
             self._latest_explorer = explorer_of(self._setting, knowledge)
         return self._latest_explorer
 
+    def _restore_own(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        setting, S = self._setting, self._setting.n_states
+        # Version 0.1 kept the role together with the value that its floor compared.
+        old = isinstance(about["own"], list)
+        role, value = about["own"] if old else (about["own"], None)
+        table = as_array("own.table", arrays, (setting.horizon, S), np.int64, below=setting.n_actions)
+        self._own = OwnBaseline(table=as_policy_table(table, setting), role=check_choice("role", role, ROLES))
+        kept = [value, about["version"]] if old and role == "floor" else about.get("old_floor")
+        if kept is not None:
+            start = as_start(as_array("own.start", arrays, (S,), np.float64), S, setting.terminal)
+            if kept[0] is not None:
+                check_real("value_floor", kept[0], low=-math.inf, open_low=True, open_high=True)
+            last = check_integer("old_floor", kept[1], minimum=0, error=InvalidData)
+            self._old_floor = OldFloor(start, kept[0], last)
+
     def _make_plan(self, knowledge: Knowledge) -> TabularPlan:
         options: PlanOptions = {
             "charge": self._spec.charge if isinstance(self._spec, CharyUCBVI) else "paper",
@@ -222,7 +251,10 @@ class Learner:
             "new_explorer": self.new_explorer,
         }
         if self._own is not None:
-            return own_plan(self._setting, knowledge, self._own, **options)
+            own = self._own
+            if self._old_floor is not None and self.version <= self._old_floor.last:
+                own = replace(own, role=self._old_floor.role(self._setting, knowledge, own.table))
+            return own_plan(self._setting, knowledge, own, **options)
         return TabularPlan(self._setting, knowledge, self._prior, **options)
 
     def _as_columns(self, steps: Sequence[Transition]) -> Columns:

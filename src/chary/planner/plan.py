@@ -54,7 +54,8 @@ class TabularPlan:
 
     The baseline is the policy with the best lower bound, ties going to `prior`, actions (S,) or (H, S). With
     `fixed`, actions (H, S), it is that policy whatever the counts are: lower and upper values are its own,
-    and charges bound what is lost against it.
+    and charges bound what is lost against it. The attribute `fixed` says whether the baseline is the policy
+    that the user declared.
     """
 
     __slots__ = ("_kind", "_new_explorer", "_prices", "_scratch", "arrays", "explorers", "fixed", "knowledge")
@@ -137,44 +138,36 @@ def own_plan(
 ) -> TabularPlan:
     """Return the plan in which a policy of the user's has the role that it was declared for.
 
-    Role `prior` breaks ties with it, `only` makes it the baseline, and `floor` the better of the two: see
-    `floor_plan`. The options are those of `TabularPlan`.
+    Role `prior` breaks ties with it, `only` makes it the baseline, and `floor` replaces it where another
+    action is known to be better: see `floor_policy`. The options are those of `TabularPlan`.
     """
-    if own.role == "floor":
-        assert own.start is not None
-        return floor_plan(
-            setting, knowledge, own.table, start=own.start, value_floor=own.value_floor, **options
-        )
-    fixed = own.table if own.role == "only" else None
-    return TabularPlan(setting, knowledge, own.table, fixed=fixed, **options)
+    if own.role == "prior":
+        return TabularPlan(setting, knowledge, own.table, **options)
+    table = own.table if own.role == "only" else floor_policy(knowledge, own.table)
+    plan = TabularPlan(setting, knowledge, own.table, fixed=table, **options)
+    plan.fixed = bool((table == own.table).all())
+    return plan
 
 
-def floor_plan(
-    setting: Setting,
-    knowledge: Knowledge,
-    own: Ints,
-    *,
-    start: Floats,
-    value_floor: float | None = None,
-    **options: Unpack[PlanOptions],
-) -> TabularPlan:
-    """Return the plan whose baseline is the better of `own` and the learnt one by lower bound.
+def floor_policy(knowledge: Knowledge, own: Ints) -> Ints:
+    """Return `own`, (H, S), improved wherever the counts show that another action is better.
 
-    The learnt baseline is the lower optimum, ties going to `own`, (H, S). Bounds are compared by their mean
-    over `start`, weights (S,): for `own` the larger of its lower value by the counts and of `value_floor`, in
-    scaled units, which stands for what is known from elsewhere, as from logged returns. `own` is kept unless
-    the learnt one is strictly better. Since the lower optimum is at least the lower value of every policy by
-    the same counts, `own` is kept on equality alone where there is no `value_floor`.
-
-    The options are those of `TabularPlan`.
+    Stage by stage backwards, the action with the best lower bound replaces that of `own` at (t, s) if this
+    bound, with the improved policy to follow, exceeds the upper value of `own` there. Where all bounds hold,
+    the result is at least as good as `own` in every state and at every step: by induction, an action that
+    was kept is followed by values no lower than before, and one that was replaced is worth more than `own`.
     """
-    learnt = TabularPlan(setting, knowledge, own, **options)
-    bound = float(start @ policy_values(knowledge, own, LOWER)[0, : len(start)])
-    if value_floor is not None:
-        bound = max(bound, value_floor)
-    if float(start @ learnt.arrays.v_lower[0, : len(start)]) > bound:
-        return learnt
-    return TabularPlan(setting, knowledge, own, fixed=own, **options)
+    upper = policy_values(knowledge, own, UPPER)
+    n_states = len(knowledge.rows.visits)
+    v, none, scratch = np.zeros_like(upper), np.zeros((0, 0)), new_scratch(n_states)
+    played, nobody = np.zeros((len(own), n_states), dtype=np.int64), np.full(n_states, -1)
+    rows, radii, S = knowledge.rows, knowledge.radii, own.shape[1]
+    for t in reversed(range(len(own))):
+        backward_into(v, none, played, rows, radii, LOWER, OPTIMISE, nobody, none, (t, t), scratch)
+        kept = v[t, :S] <= upper[t, :S]
+        played[t, :S][kept] = own[t][kept]
+        backward_into(v, none, played, rows, radii, LOWER, EVALUATE, nobody, none, (t, t), scratch)
+    return np.array(played[:, :S])
 
 
 def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
