@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, NamedTuple
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, final
+
+import numpy as np
 
 from chary._workers import usable_cores, worker_pool
 from chary.agents import CharyUCBVI
 from chary.envs import make, sibling
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
-from chary.mdp import REWARD_KNOWLEDGE
-from chary.planner._full import CHARGES
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed, check_type
+from chary.model.calibration import CalibrationRecord, largest_failures, least_runs
 from chary.randomness import seed_for
-from chary.shield import RULES
-from chary.simulation import simulate
-from chary.statistics import clopper_pearson
+from chary.simulation import Simulation
 
 __all__ = ["CALIBRATED_FAMILIES", "ScaleCalibration", "Trial", "calibrate"]
 
@@ -30,196 +33,388 @@ CALIBRATED_FAMILIES = ("hoeffding", "bernstein")
 # A ledger falls short of the true deficit only by more than rounding.
 DEFICIT_TOLERANCE = 1e-12
 
-# Scales tried are 1, 1/4, 1/16, ... or, if 1 fails, 4, 16, ... up to these limits.
+# Scales tried are the agent's times or divided by 4, 16, ... between these limits.
 SMALLEST_SCALE = 4.0**-12
 LARGEST_SCALE = 4.0**4
+
+# Siblings of the search, and those that confirm its result or check a given scale.
+SEARCHED, FRESH = "search", "check"
 
 
 class Trial(NamedTuple):
     """The result of a scale: the number of runs in which some episode's ledger was below z*, and causes.
 
-    `value_failures` and `bonus_failures` are runs in which some bound failed at an explored step;
-    `exploring` is the share of runs that left the baseline.
+    A trial ends as soon as its verdict is certain; `runs` were played of those `planned`. `siblings` are
+    those of the `search`, or others for a `check`. `failed_at` are the episodes in which runs failed, and
+    after which they were not continued. `value_failures` and `bonus_failures` are runs in which some bound
+    failed at a deviating step; `exploring` is the share of runs that left the baseline. `verdict` is
+    `passed`, `failed`, or `unfinished` where time ran out.
     """
 
     scale: float
+    siblings: str
+    planned: int
     runs: int
     failures: int
+    failed_at: tuple[int, ...]
     value_failures: int
     bonus_failures: int
     exploring: float
+    verdict: str
+
+
+class Outcome(NamedTuple):
+    """One run on a sibling: the first episode whose ledger was too small, and what else was seen."""
+
+    failed_at: int | None
+    value_failed: bool
+    bonus_failed: bool
+    explored: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleCalibration:
-    """A calibrated scale and how it was found; `trials` are all scales tried, the largest first."""
+    """The result of a calibration: a scale that passed, with its record, or none; and all trials.
 
-    problem: str
-    bonus: str
-    scale: float
-    delta: float
-    eta: float
-    rule: str
-    charge: str
-    reward: str
-    runs: int
-    episodes: int
-    warmup: int
+    `record` is what runs need for the standing `calibrated`. `configuration` is what was played, whatever the
+    result. `trials` are in the order in which they were made.
+    """
+
+    record: CalibrationRecord | None
+    configuration: Mapping[str, Any]
     seed: int
-    options: dict[str, Any]
     trials: tuple[Trial, ...]
 
     @property
-    def chosen(self) -> Trial:
-        """The trial at the chosen scale."""
-        return next(trial for trial in self.trials if trial.scale == self.scale)
+    def scale(self) -> float | None:
+        """The scale that passed, None if none did."""
+        return None if self.record is None else self.record.bonus_scale
+
+    @property
+    def standing(self) -> str:
+        """The level of runs with this configuration and scale: calibrated or uncertified."""
+        return "uncertified" if self.record is None else "calibrated"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**asdict(self), "trials": [trial._asdict() for trial in self.trials]}
+        return {
+            "scale": self.scale,
+            "standing": self.standing,
+            "calibration": None if self.record is None else self.record.to_plain(),
+            "configuration": dict(self.configuration),
+            "seed": self.seed,
+            "trials": [trial._asdict() for trial in self.trials],
+        }
 
     def describe(self) -> str:
         """Return the result in words."""
-        trial = self.chosen
-        interval = clopper_pearson(trial.failures, trial.runs)
+        played = self.configuration
+        where = (
+            f"on siblings of {played['problem']} with rule {played['rule']}, charge {played['charge']} and "
+            f"eta {played['eta']:g} over {played['episodes']:,} episodes"
+        )
+        last = self.trials[-1] if self.trials else None
+        if self.record is None:
+            tried = ", ".join(f"{trial.scale:.4g} {trial.verdict}" for trial in self.trials) or "none"
+            return (
+                f"No scale of {played['bonus']} passed {where}: runs are uncertified (scales tried: {tried})."
+            )
+        assert last is not None
         return (
-            f"{self.bonus} needs a scale of {self.scale:.4g} on siblings of {self.problem}: the booked "
-            f"deficit was below the true one in {trial.failures} of {trial.runs} runs (95 % interval "
-            f"{interval.low:.3f} to {interval.high:.3f}, delta {self.delta:g}); a value bound failed in "
-            f"{trial.value_failures} runs and a bonus in {trial.bonus_failures}; {trial.exploring:.0%} left "
-            "the baseline."
+            f"{played['bonus']} passed with scale {self.record.bonus_scale:.4g} {where}: the booked deficit "
+            f"was below the true one in {last.failures} of {last.runs} runs (upper 95 % limit "
+            f"{self.record.upper:.3f}, delta {self.record.delta:g}); a value bound failed in "
+            f"{last.value_failures} runs and a bonus in {last.bonus_failures}; {last.exploring:.0%} left the "
+            "baseline. Runs with exactly these settings are calibrated."
         )
 
 
 def calibrate(
     problem: str,
+    agent: CharyUCBVI,
     *,
-    eta: float,
-    bonus: Annotated[str, CALIBRATED_FAMILIES] = "hoeffding",
-    delta: float = 0.1,
-    runs: int = 20,
-    episodes: int = 1000,
+    episodes: int,
     warmup: int = 500,
+    check: bool = False,
+    runs: int | None = None,
     seed: int = 0,
-    rule: Annotated[str, RULES] = "strict",
-    charge: Annotated[str, CHARGES] = "coupled",
-    reward: Annotated[str, REWARD_KNOWLEDGE] = "estimated",
-    step_bound: float | None = None,
     precision: float = 1.1,
+    minutes: float | None = None,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> ScaleCalibration:
-    """Return the smallest scale whose charges cover the true deficit: booked deficit >= z* in every episode.
+    """Find the smallest bonus scale whose charges cover the true deficit: booked >= z* in every episode.
 
-    They must do so in at least 1 - delta of the runs. Each run plays chary on another sibling of the problem.
-    Scales go down in quarters until one fails, then the limit is found to a factor `precision`.
+    Each run plays the agent on another sibling of the problem. A scale passes if the upper 95 % limit on the
+    share of failing runs (Clopper and Pearson) is at most the agent's delta. The search starts with the
+    agent's own scale, goes up or down in factors of 4, and then halves the factor until it is within
+    `precision`; what it found must pass once more, on siblings that the search has not seen. The result
+    holds for this agent, this budget and this number of episodes, and for nothing else.
 
     Args:
         problem: Name of a problem with siblings.
-        eta: Exploration budget per episode, in the problem's reward units.
-        bonus: Family of the confidence bounds. The other families are solved exactly and have no scale.
-        delta: Share of runs, in (0, 1), that may fail.
-        runs: Number of sibling problems played at each scale, >= 1.
-        episodes: Number of online episodes per run, >= 1.
+        agent: What plays, with all its options; bonus hoeffding or bernstein. The other families are solved
+            exactly and have no scale.
+        episodes: Number of online episodes per run, >= 1: as many as will be played.
         warmup: Number of uniformly random episodes before them, >= 0.
+        check: Whether to test the agent's own bonus scale and search for no other.
+        runs: Number of sibling problems played at each scale, by default the fewest that can pass (29 with
+            delta 0.1).
         seed: Random seed for siblings and runs.
-        rule: Rule that decides which exploring steps the budget allows.
-        charge: Formula for the charge of an exploring step.
-        reward: Whether the reward function is known to the agent or estimated from data.
-        step_bound: Largest true gap assumed by rule capped, in the problem's reward units.
         precision: Factor, > 1, within which the scale is found.
+        minutes: Time limit, > 0, by default none. The search ends after two thirds of it, and its smallest
+            scale that passed is confirmed in the rest.
         workers: Number of processes, by default one per core.
+        executor: Processes to use in place of new ones.
         progress: Called with the number of finished runs and of expected runs.
         **options: Options of the problem.
 
     Raises:
-        CharyError: if an option is out of range, or no scale down to 4^-12 ever fails.
+        CharyError: if an option is out of range, or so few runs are allowed that no scale could ever pass.
+
+    Example:
+        >>> agent = CharyUCBVI(eta=0.3, bonus="hoeffding")
+        >>> found = calibrate("riverswim", agent, episodes=2, warmup=1, check=True, workers=1)
+        >>> found.scale, found.record.runs
+        (1.0, 29)
     """
-    check_choice("bonus", bonus, CALIBRATED_FAMILIES)
-    check_integer("runs", runs, minimum=1)
+    check_type("agent", agent, CharyUCBVI, "a CharyUCBVI")
+    check_choice("bonus", agent.bonus, CALIBRATED_FAMILIES)
+    if agent.eta is None or math.isinf(agent.eta):
+        raise InvalidSetting(f"'eta' must be finite to calibrate for it, got {agent.eta!r}.")
+    if not (agent.prior is None or isinstance(agent.prior, str)):
+        raise InvalidSetting(
+            "'prior' must be none or 'recorded' to calibrate: actions of one problem mean nothing on its "
+            "siblings, got an array."
+        )
     check_integer("episodes", episodes, minimum=1)
     check_integer("warmup", warmup, minimum=0)
     check_seed(seed)
     check_real("precision", precision, low=1.0, open_low=True, open_high=True)
-    described: dict[str, Any] = {
-        "bonus": bonus,
-        "delta": delta,
-        "eta": eta,
-        "rule": rule,
-        "charge": charge,
-        "reward": reward,
-    }
-    played: dict[str, Any] = {"episodes": episodes, "warmup": warmup, "seed": seed}
-    agent: dict[str, Any] = {**described, "step_bound": step_bound}
-    CharyUCBVI(**agent).check_problem(make(problem, **options).setting)
+    planned = least_runs(agent.delta) if runs is None else check_integer("runs", runs, minimum=1)
+    if largest_failures(planned, agent.delta) < 0:
+        raise InvalidSetting(
+            f"'runs' must be at least {least_runs(agent.delta)} with delta {agent.delta:g}, because with "
+            f"fewer no scale could pass, got {planned}."
+        )
+    if minutes is not None:
+        check_real("minutes", minutes, low=0.0, open_low=True)
     if workers is not None:
         check_integer("workers", workers, minimum=1)
-    count = min(runs, workers or usable_cores())
-    steps = math.ceil(math.log(math.log(4.0) / math.log(precision), 2))
-    foreseen = runs * (6 + steps)
-    trials: dict[float, Trial] = {}
-    done = 0
+    began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
+    mdp = make(problem, **options)
+    agent.check_problem(mdp.setting)
+    agent.prior_actions(mdp.setting, mdp)
+    with (
+        worker_pool(min(planned, workers or usable_cores()))
+        if executor is None
+        else nullcontext(executor) as pool
+    ):
+        search = _Search(
+            problem=problem,
+            options=options,
+            agent=agent,
+            played={"episodes": episodes, "warmup": warmup, "seed": seed},
+            runs=planned,
+            pool=pool,
+            deadline=began + limit * (1 if check else 2 / 3),
+            report=progress or (lambda done, total: None),
+            foreseen=planned * (1 if check else 7 + _halvings(precision)),
+        )
+        scale = agent.bonus_scale if check else search.smallest(agent.bonus_scale, precision)
+        search.deadline = began + limit
+        passed = search.confirmed(scale)
+    configuration = {"problem": problem, "options": dict(options), **agent.calibrated(episodes, warmup)}
+    return ScaleCalibration(
+        record=None if passed is None else _record(configuration, passed, seed),
+        configuration=configuration,
+        seed=seed,
+        trials=tuple(search.trials),
+    )
 
-    def attempt(scale: float, pool: ProcessPoolExecutor) -> bool:
-        nonlocal done
-        scaled = {"problem": problem, "options": options, "agent": {**agent, "bonus_scale": scale}, **played}
-        outcomes = []
-        for outcome in pool.map(_play, [json.dumps({**scaled, "run": i}) for i in range(runs)]):
-            outcomes.append(outcome)
-            done += 1
-            if progress is not None:
-                progress(done, max(foreseen, done))
-        short, value, bonus_failed, explored = (sum(column) for column in zip(*outcomes, strict=True))
-        trials[scale] = Trial(scale, runs, short, value, bonus_failed, explored / runs)
-        return bool(short <= delta * runs)
 
-    with worker_pool(count) as pool:
-        high = 1.0
-        while not attempt(high, pool):
-            high *= 4
-            if high > LARGEST_SCALE:
-                raise InvalidSetting(
-                    f"'bonus' {bonus!r} fails on siblings of {problem!r} at every scale, got scales up to "
-                    f"{high / 4:g}. Use more warm-up episodes or another family."
-                )
-        low = high / 4
-        # Above 1 the quarter is the scale that has just failed.
-        while high <= 1.0 and attempt(low, pool):
+def _halvings(precision: float) -> int:
+    return max(0, math.ceil(math.log(math.log(4.0) / math.log(precision), 2)))
+
+
+def _record(configuration: Mapping[str, Any], trial: Trial, seed: int) -> CalibrationRecord:
+    """Return the record of a trial that passed; runs that it could do without count as failures."""
+    return CalibrationRecord(
+        **{**configuration, "bonus_scale": trial.scale},
+        runs=trial.planned,
+        failures=trial.failures + trial.planned - trial.runs,
+        exploring=trial.exploring,
+        seed=seed,
+    )
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """The trials of one calibration."""
+
+    problem: str
+    options: Mapping[str, Any]
+    agent: CharyUCBVI
+    played: Mapping[str, int]
+    runs: int
+    pool: Executor
+    deadline: float
+    report: Callable[[int, int], None]
+    foreseen: int
+    done: int = 0
+    trials: list[Trial] = field(default_factory=list)
+
+    def smallest(self, start: float, precision: float) -> float | None:
+        """Return the smallest scale that passes on the siblings of the search, None if none does."""
+        high = start
+        while not self._passes(high):
+            if high >= LARGEST_SCALE or self._late:
+                return None
+            high = min(4 * high, LARGEST_SCALE)
+        # Above the start a smaller one has just failed.
+        low = max(trial.scale for trial in self.trials if trial.scale < high) if high > start else high / 4
+        while high <= start and low >= SMALLEST_SCALE and self._passes(low):
             high, low = low, low / 4
-            if low < SMALLEST_SCALE:
-                raise InvalidSetting(
-                    f"'bonus' {bonus!r} never failed on siblings of {problem!r}, got scales down to "
-                    f"{low * 4:.2g}. Use more episodes, fewer warm-up episodes or a larger eta."
-                )
-        while high / low > precision:
+        while low >= SMALLEST_SCALE and high / low > precision and not self._late:
             middle = math.sqrt(high * low)
-            if attempt(middle, pool):
+            if self._passes(middle):
                 high = middle
             else:
                 low = middle
-    return ScaleCalibration(
-        problem=problem,
-        scale=high,
-        runs=runs,
-        options=dict(options),
-        trials=tuple(trials[scale] for scale in sorted(trials, reverse=True)),
-        **described,
-        **played,
-    )
+        return high
+
+    def confirmed(self, scale: float | None) -> Trial | None:
+        """Return the trial on fresh siblings that a scale passes, or else the next one that passed before."""
+        found = sorted({trial.scale for trial in self.trials if trial.verdict == "passed"})
+        again = [each for each in found if scale is not None and each > scale]
+        for each in [] if scale is None else [scale, *again]:
+            trial = self._attempt(each, FRESH)
+            if trial.verdict == "passed":
+                return trial
+        return None
+
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def _passes(self, scale: float) -> bool:
+        return self._attempt(scale, SEARCHED).verdict == "passed"
+
+    def _attempt(self, scale: float, siblings: str) -> Trial:
+        """Play the runs of one scale until the verdict is certain.
+
+        The runs that count are the first ones up to that point, in their order and not in that of their end:
+        the same trial gives the same result on any number of cores.
+        """
+        agent = replace(self.agent, bonus_scale=scale)
+        work = {
+            "problem": self.problem,
+            "options": dict(self.options),
+            "agent": {each.name: getattr(agent, each.name) for each in fields(agent)},
+            "siblings": siblings,
+            **self.played,
+        }
+        most = largest_failures(self.runs, agent.delta)
+        ended: dict[int, Outcome | None] = {}
+        with TemporaryDirectory() as folder:
+            stop = Path(folder, "stop")
+            orders = [json.dumps({**work, "run": i, "stop": str(stop)}) for i in range(self.runs)]
+            counted, verdict, last = 0, "unfinished" if self._late else "", self.runs
+            futures: dict[Future[Outcome | None], int] = {
+                self.pool.submit(_play, order): i for i, order in enumerate(orders) if not verdict
+            }
+            while not verdict:
+                left = None if math.isinf(self.deadline) else max(0.0, self.deadline - time.monotonic())
+                open_ones = [each for each, i in futures.items() if i < last and i not in ended]
+                ready, _ = wait(open_ones, left, FIRST_COMPLETED)
+                ended |= {futures[each]: each.result() for each in ready}
+                counted, verdict = _verdict(ended, self.runs, most)
+                if not verdict and self._late:
+                    verdict = "unfinished"
+                # Runs after the one that decides need not be played to their end.
+                needed = counted if verdict else _needed(ended, self.runs, most)
+                if needed < last:
+                    last = needed
+                    _write(stop, last)
+                    for each, i in futures.items():
+                        if i >= last:
+                            each.cancel()
+                self.report(self.done + len(ended), max(self.foreseen, self.done + self.runs))
+            wait([each for each in futures if not each.cancelled()])
+        self.done += counted
+        outcomes = [outcome for i in range(counted) if (outcome := ended[i]) is not None]
+        failed = sorted(each.failed_at for each in outcomes if each.failed_at is not None)
+        trial = Trial(
+            scale=scale,
+            siblings=siblings,
+            planned=self.runs,
+            runs=counted,
+            failures=len(failed),
+            failed_at=tuple(failed),
+            value_failures=sum(each.value_failed for each in outcomes),
+            bonus_failures=sum(each.bonus_failed for each in outcomes),
+            exploring=sum(each.explored for each in outcomes) / max(1, counted),
+            verdict=verdict,
+        )
+        self.trials.append(trial)
+        return trial
 
 
-def _play(work: str) -> tuple[bool, bool, bool, bool]:
-    """Play one sibling; return whether a ledger, a value bound or a bonus failed, and whether it explored."""
+def _verdict(ended: Mapping[int, Outcome | None], runs: int, most: int) -> tuple[int, str]:
+    """Return how many of the first runs count, and the verdict, which is empty while it is open."""
+    failures = 0
+    for i in range(runs):
+        outcome = ended.get(i)
+        if outcome is None:
+            return i, ""
+        failures += outcome.failed_at is not None
+        if failures > most:
+            return i + 1, "failed"
+        if i + 1 - failures >= runs - most:
+            return i + 1, "passed"
+    raise AssertionError("all runs were played, and one of the two is certain")
+
+
+def _needed(ended: Mapping[int, Outcome | None], runs: int, most: int) -> int:
+    """Return how many of the first runs can still matter: those up to one failure too many."""
+    failed = sorted(i for i, each in ended.items() if each is not None and each.failed_at is not None)
+    return failed[most] + 1 if len(failed) > most else runs
+
+
+def _write(stop: Path, last: int) -> None:
+    """Tell workers that runs from `last` on need not go on; a file, which all of them can read."""
+    beside = stop.with_suffix(".new")
+    beside.write_text(str(last), encoding="utf-8")
+    beside.replace(stop)
+
+
+def _play(work: str) -> Outcome | None:
+    """Play one sibling up to its first failure; None if it was stopped because it no longer mattered."""
     given = json.loads(work)
-    mdp = sibling(given["problem"], seed_for(given["seed"], f"sibling {given['run']}"), **given["options"])
-    run = simulate(
-        mdp,
+    label = f"{given['siblings']} {given['run']}"
+    stop = Path(given["stop"])
+    simulation = Simulation(
+        sibling(given["problem"], seed_for(given["seed"], f"sibling {label}"), **given["options"]),
         CharyUCBVI(**given["agent"]),
         episodes=given["episodes"],
         warmup=given["warmup"],
-        seed=seed_for(given["seed"], f"calibration run {given['run']}"),
+        seed=seed_for(given["seed"], f"calibration run {label}"),
     )
-    short = (run.deficit < run.true_deficit - DEFICIT_TOLERANCE).any()
-    left = run.deviating_steps.sum() > 0
-    return bool(short), bool(run.value_failed.any()), bool(run.bonus_failed.any()), bool(left)
+    simulation.start()
+    short = np.zeros(0, dtype=np.int64)
+    while simulation.done < given["episodes"] and not len(short):
+        if stop.exists() and given["run"] >= int(stop.read_text(encoding="utf-8")):
+            return None
+        simulation.advance()
+        columns = simulation.so_far()
+        short = np.flatnonzero(columns["deficit"] < columns["true_deficit"] - DEFICIT_TOLERANCE)
+    columns = simulation.so_far()
+    return Outcome(
+        failed_at=int(short[0]) if len(short) else None,
+        value_failed=bool(columns["value_failed"].any()),
+        bonus_failed=bool(columns["bonus_failed"].any()),
+        explored=bool(columns["deviating_steps"].any()),
+    )

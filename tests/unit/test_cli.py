@@ -309,10 +309,19 @@ def test_demo_draws_eight_lines_and_prints_eight_rows(cli: Cli, tmp_path: Path) 
     assert cli(*call, "--overwrite").code == 0
 
 
-def test_calibrate_finds_a_scale(cli: Cli) -> None:
-    options = "--bonus bernstein --runs 2 --episodes 30 --warmup 3 --eta 2 --precision 1.9 --workers 1 --json"
-    found = cli("calibrate", "random", *options.split()).json()
-    assert 0 < found["scale"] <= 1
+def test_calibrate_finds_a_scale_and_checks_it_for_another_budget(cli: Cli, tmp_path: Path) -> None:
+    options = (
+        "--bonus bernstein --episodes 20 --warmup 3 --precision 3.9 --workers 1 --bonus-scale 0.05 --json"
+    )
+    kept = tmp_path / "found.json"
+    found = cli("calibrate", "random", *options.split(), "--eta", "2", "--out", str(kept)).json()
+    assert json.loads(kept.read_text()) == found
+    assert found["standing"] == "calibrated"
+    assert found["calibration"]["bonus_scale"] == found["scale"]
+    assert [trial["siblings"] for trial in found["trials"]][-1] == "check"
+    checked = cli("calibrate", "random", *options.split(), "--eta", "0.5", "--check").json()
+    assert len(checked["trials"]) == 1
+    assert checked["configuration"]["eta"] == 0.5
 
 
 # Manners

@@ -26,8 +26,9 @@ BEFORE = {
     "--horizon --prior --alpha --baseline-value --coverage --driver --planner --check-every --out "
     "--overwrite --json",
     "check": "problem --eta --step-bound --actions --horizon --json",
-    "calibrate": "problem --bonus --eta --delta --runs --episodes --warmup --seed --rule --step-bound "
-    "--charge --reward --actions --horizon --precision --workers --json",
+    "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
+    "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "
+    "--seed --precision --minutes --workers --actions --horizon --out --overwrite --json",
     "bench": "problem --episodes --config* --seed --repeats --json",
     "problems": "--json",
     "agents": "--json",
@@ -45,7 +46,7 @@ BEFORE = {
 # Defaults of version 0.1.0 that are not None; True and False are flags.
 DEFAULTS = {
     "run": "agent=chary seed=0 coverage=played driver=compiled planner=incremental check_every=0",
-    "calibrate": "bonus=hoeffding runs=20 episodes=1000 seed=0",
+    "calibrate": "check=False precision=1.1 seed=0",
     "bench": "problem=sepsis episodes=50000 seed=0 repeats=1",
     "demo": "out=out seed=0",
     "reproduce": "quick=False device=cpu engine=local extend=False recompute=False report=True",

@@ -113,3 +113,9 @@ class CharyUCBVI(AgentSpec):
         """Return the options as results list them."""
         pool = self.pool if self.chains else None
         return {**AgentSpec.options(self), "after_refusal": self._after, "pool": pool}
+
+    def calibrated(self, episodes: int, warmup: int) -> dict[str, Any]:
+        """Return what a calibration must share with a run of this agent, by the names of its record."""
+        prior = self.prior if isinstance(self.prior, str) else "none" if self.prior is None else "given"
+        played = {"prior": prior, "episodes": episodes, "warmup": warmup}
+        return {"ties": "index", **self.options(), "eta": self.eta, "delta": self.delta, **played}

@@ -15,9 +15,11 @@ from chary.cli.terminal import progress, show
 from chary.errors import InvalidSetting, check_choice, check_integer
 from chary.presets import preset
 from chary.storage.files import as_json as json_line
+from chary.storage.files import write_new
 from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
+    from chary.calibrate import ScaleCalibration
     from chary.simulation.run import Run
 
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
@@ -69,11 +71,7 @@ def _run(
 
     mdp = make(problem, **of_problem.given())
     usual = preset(problem)
-    if "chains" in options:
-        options["chains"] = check_choice("chains", options["chains"], ("on", "off")) == "on"
-    if "prior" in options and (prior := _prior(options.pop("prior"))) is not None:
-        options["prior"] = prior
-    spec = make_agent(agent, **usual.of_agent(options.get("bonus")) | options)
+    spec = make_agent(agent, **usual.of_agent(options.get("bonus")) | _of_agent(options))
     log.info("%s on %s: %s", agent, problem, spec)
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         with progress() as report:
@@ -112,28 +110,50 @@ def _check(
 def _calibrate(
     *,
     problem: Problem,
-    options: Annotated[
+    options: Annotated[Given, Options("chary.agents:CharyUCBVI", unset=ALL)],
+    play: Annotated[
         Given,
         Options(
-            "chary.calibrate:calibrate",
-            without=("problem",),
-            unset=("eta", "delta", "warmup", "reward"),
+            "chary.calibrate:calibrate", without=("problem", "agent"), unset=("episodes", "warmup", "runs")
         ),
     ],
     of_problem: ProblemOptions,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the result as JSON to this file, for `run --calibration`.", metavar="FILE"),
+    ] = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest bonus scale whose charges cover the true deficit on sibling problems."""
-    from chary.calibrate import calibrate
+    """Find the smallest bonus scale whose charges cover the true deficit on sibling problems.
+
+    Options that are left out come from the problem's preset. The search starts with `--bonus-scale`; with
+    `--check` this scale alone is tested. The result holds for exactly these options and this number of
+    episodes.
+    """
+    from chary.agents import CharyUCBVI
+    from chary.calibrate import CALIBRATED_FAMILIES, calibrate
 
     usual = preset(problem)
-    if "workers" in options:
-        check_integer("workers", options["workers"], minimum=1)
-    preset_values = {name: getattr(usual, name) for name in ("eta", "delta", "warmup", "reward")}
-    with progress(compiles=False) as report:
-        label = f"calibrating {options['bonus']} on siblings of {problem}"
-        result = calibrate(problem, **preset_values | options, **of_problem.given(), progress=report(label))
-    print(json_line(result.to_json()) if as_json else result.describe())
+    if "workers" in play:
+        check_integer("workers", play["workers"], minimum=1)
+    family = usual.bonus if usual.bonus in CALIBRATED_FAMILIES else CALIBRATED_FAMILIES[0]
+    given = _of_agent(options)
+    spec = CharyUCBVI(**usual.of_agent(given.get("bonus", family)) | given)
+    play = {"episodes": usual.episodes, "warmup": usual.warmup, **play}
+    found: list[ScaleCalibration] = []
+
+    def search() -> bytes:
+        with progress(compiles=False) as report:
+            label = f"calibrating {spec.bonus} on siblings of {problem}"
+            found.append(calibrate(problem, spec, **play, **of_problem.given(), progress=report(label)))
+        return (json_line(found[0].to_json()) + "\n").encode()
+
+    if out is None:
+        search()
+    else:
+        write_new(out, search, overwrite=overwrite)
+    print(json_line(found[0].to_json()) if as_json else found[0].describe())
 
 
 def _problems(*, as_json: Json = False) -> None:
@@ -188,6 +208,16 @@ def _agents(*, as_json: Json = False) -> None:
         [(row["agent"], row["summary"], ", ".join(row["options"]) or "-") for row in rows],
     )
     print(f"All take: {', '.join(shared)}.")
+
+
+def _of_agent(options: Given) -> dict[str, Any]:
+    """Return options of an agent as its specification takes them."""
+    given = dict(options)
+    if "chains" in given:
+        given["chains"] = check_choice("chains", given["chains"], ("on", "off")) == "on"
+    if "prior" in given and (prior := _prior(given.pop("prior"))) is not None:
+        given["prior"] = prior
+    return given
 
 
 def _prior(given: str) -> Any:

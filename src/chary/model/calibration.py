@@ -167,7 +167,7 @@ class CalibrationRecord:
         return tuple(
             _phrase(name, getattr(self, name), used[name])
             for name in CONDITIONS
-            if name in used and getattr(self, name) != used[name]
+            if name in used and not _same(getattr(self, name), used[name])
         )
 
     def describe(self) -> str:
@@ -199,12 +199,21 @@ class CalibrationRecord:
         try:
             return cls(**given)
         except TypeError as problem:
-            raise InvalidData(f"a calibration must have all its keys: {problem}.") from problem
+            raise InvalidData(
+                f"a calibration must have all its keys with values of their type: {problem}."
+            ) from problem
 
 
 # The fields that a run must share with a record.
 _EVIDENCE = ("runs", "failures", "exploring", "seed")
 CONDITIONS = tuple(each.name for each in fields(CalibrationRecord) if each.name not in _EVIDENCE)
+
+
+def _same(calibrated: Any, used: Any) -> bool:
+    """Return whether two values are equal, apart from rounding: half of a budget may be computed anywhere."""
+    if isinstance(calibrated, float) and isinstance(used, int | float):
+        return math.isclose(calibrated, used, rel_tol=1e-12)
+    return bool(calibrated == used)
 
 
 def _phrase(name: str, calibrated: Any, used: Any) -> str:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from chary.errors import InvalidSetting, UnknownName, check_choice, check_integer, check_real
+from chary.model.calibration import CalibrationRecord
 
 __all__ = ["NAMES", "Preset", "parse", "preset"]
 
@@ -32,7 +33,9 @@ class Preset:
         bonus: The family of bounds.
         reward: Whether the reward function is `known` to the agent or `estimated` from data.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
-        scale: The factor on the bonus, > 0, per family that was calibrated (`chary calibrate`).
+        scale: The factor on the bonus, > 0, per family that has one.
+        calibration: The calibrations of the problem that passed (`chary calibrate`). A run with one of these
+            scales is calibrated if it fits one of them exactly, and uncertified otherwise.
 
     Raises:
         CharyError: if a value is out of range.
@@ -45,6 +48,7 @@ class Preset:
     reward: str
     delta: float = 0.1
     scale: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    calibration: tuple[CalibrationRecord, ...] = ()
 
     def __post_init__(self) -> None:
         check_integer("episodes", self.episodes, minimum=1)
@@ -58,7 +62,7 @@ class Preset:
             check_real(f"scale.{family}", factor, low=0.0, open_low=True, open_high=True)
 
     def bonus_scale(self, bonus: str) -> float:
-        """Return the calibrated factor of a family of bounds, or 1 if it has none."""
+        """Return the factor of a family of bounds, or 1 if it has none."""
         return self.scale.get(bonus, 1.0)
 
     def of_agent(self, bonus: str | None = None) -> dict[str, Any]:
@@ -112,4 +116,10 @@ def parse(text: str) -> Preset:
     scale = table.pop("scale", {})
     if not isinstance(scale, dict):
         raise InvalidSetting(f"'scale' must be a table of factors, got {scale!r}.")
-    return Preset(**table, scale=MappingProxyType(scale))
+    records = table.pop("calibration", [])
+    if not (isinstance(records, list) and all(isinstance(each, dict) for each in records)):
+        raise InvalidSetting(f"'calibration' must be a list of tables, [[calibration]], got {records!r}.")
+    found = tuple(CalibrationRecord.from_plain(each) for each in records)
+    if failed := [each for each in found if not each.passed]:
+        raise InvalidSetting(f"'calibration' must contain what passed alone, but {failed[0].describe()}.")
+    return Preset(**table, scale=MappingProxyType(scale), calibration=found)

@@ -195,6 +195,10 @@ class Simulation:
         """Play one more block of episodes, about a tenth of a second, and return how many are done."""
         return self.compiled.advance() if self.compiled is not None else self._steps.advance()
 
+    def so_far(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of the episodes played until now, by name, in scaled units."""
+        return {name: getattr(self._record.episodes, name)[: self.done] for name in EPISODE_COLUMNS}
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the rest of a compiled run depends on: counts, chains, log and generators.
 
