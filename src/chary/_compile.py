@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
 if "NO_COLOR" in os.environ:
     # Where colorama is installed, numba ends every program by resetting the terminal's colours (as of 0.68).
@@ -21,7 +22,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 from numba.core.typed_passes import AnnotateTypes
 
-__all__ = ["bare", "folded", "inner", "jit", "jit_bare", "kernel_of"]
+__all__ = ["bare", "calling", "folded", "inner", "jit", "jit_bare", "kernel_of"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -132,6 +133,15 @@ def folded(function: F) -> F:
     """Compile a bare kernel into its callers: handing over tuples of many arrays costs more than a step."""
     compiled: F = numba.njit(**{**LINKED, "_nrt": False, "forceinline": True})(function)
     return compiled
+
+
+def calling(function: F, **kernels: Callable[..., object]) -> F:
+    """Return the same function with some of those that it calls replaced, by the names it has for them.
+
+    So what the shield's functions call can be compiled without them knowing of a compiler.
+    """
+    code, names = function.__code__, {**function.__globals__, **kernels}
+    return cast("F", FunctionType(code, names, function.__name__, function.__defaults__))
 
 
 def kernel_sources(package: Path = PACKAGE) -> dict[Path, bytes]:

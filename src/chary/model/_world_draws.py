@@ -1,0 +1,272 @@
+"""Kernels of posterior worlds: the prior's part of every row, drawn, and the sums over rows."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import bare, jit
+from chary.arrays import Floats, Ints
+from chary.mdp import Setting
+from chary.model.rows import find_place
+
+
+class WorldRows(NamedTuple):
+    """The rows of all worlds as kernels read them; L worlds are the last axis.
+
+    Pair p has entries `start[p]:start[p + 1]`, successors ascending, with the data's `weight` (E, L). Its
+    prior in world l has the atoms `atom_start[p * L + l]` to the next, each a state with a weight. Besides,
+    it has `rest[p]` times a measure proportional to p0: `pooled` on the entries of the other pairs of its
+    state, plus `back_off`; `rest` is 0 under a flat prior. `total` (P, L) is the sum of all weights and
+    `reward` (P, L) the mean reward.
+    """
+
+    start: Ints
+    successor: Ints
+    weight: Floats
+    atom_start: Ints
+    atom_state: NDArray[np.int32]
+    atom_weight: Floats
+    pooled: Floats
+    rest: Floats
+    back_off: Floats
+    total: Floats
+    reward: Floats
+
+
+class Rewards(NamedTuple):
+    """Declared rewards by pair: those listed, and elsewhere the middle of what is possible.
+
+    Without a declaration every list is empty, and `declared` is False.
+    """
+
+    declared: bool
+    start: Ints
+    successor: Ints
+    reward: Floats
+    other: Floats
+
+
+def rewards_of(setting: Setting) -> Rewards:
+    """Return the declared rewards of a problem."""
+    known, P = setting.known, setting.n_pairs
+    if known is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Rewards(False, np.zeros(P + 1, dtype=np.int64), nothing, np.zeros(0), np.zeros(P))
+    middle = (known.other_low + known.other_high) / 2.0
+    return Rewards(True, np.array(known.start), np.array(known.successor), np.array(known.reward), middle)
+
+
+@bare
+def _reward_at(rewards: Rewards, p: int, x: int) -> float:
+    end = rewards.start[p + 1]
+    place = find_place(rewards.successor, rewards.start[p], end, x)
+    if place < end and rewards.successor[place] == x:
+        return rewards.reward[place]
+    return rewards.other[p]
+
+
+@jit
+def add_transitions_into(
+    weight: Floats, sums: Floats, drawn: Floats, entries: Ints, pairs: Ints, rewards: Floats
+) -> None:
+    """Add to every world the weight of each transition, `drawn` (n, L), and to `sums` its weighted reward."""
+    for i in range(len(entries)):
+        e, p, r = entries[i], pairs[i], rewards[i]
+        for k in range(weight.shape[1]):
+            weight[e, k] += drawn[i, k]
+            sums[p, k] += r * drawn[i, k]
+
+
+@jit
+def draw_shrunk_into(
+    atom_state: NDArray[np.int32],
+    atom_weight: Floats,
+    atom_start: Ints,
+    start: Ints,
+    successor: Ints,
+    pooled: Floats,
+    back_off: Floats,
+    pair_start: Ints,
+    smallest: float,
+    generator: np.random.Generator,
+) -> None:
+    """Draw the jumps above `smallest` of a gamma process with base alpha0 * p0, whose numbers are given.
+
+    A jump has the density exp(-x) / x above `smallest`, and its place is drawn from p0.
+    """
+    up_to = np.cumsum(pooled)
+    everywhere = np.cumsum(back_off)
+    L = (len(atom_start) - 1) // (len(start) - 1)
+    for s in range(len(pair_start) - 1):
+        first, last = start[pair_start[s]], start[pair_start[s + 1]]
+        before = up_to[first - 1] if first > 0 else 0.0
+        of_state = up_to[last - 1] - before if last > first else 0.0
+        for p in range(pair_start[s], pair_start[s + 1]):
+            begin, end = start[p], start[p + 1]
+            below = (up_to[begin - 1] if begin > 0 else 0.0) - before
+            own = up_to[end - 1] - before - below if end > begin else 0.0
+            for i in range(atom_start[p * L], atom_start[(p + 1) * L]):
+                atom_weight[i] = _jump(smallest, generator)
+                u = generator.random() * (of_state - own + everywhere[-1])
+                if u < of_state - own:
+                    # The entries of the pair itself are left out.
+                    u += before + (own if u >= below else 0.0)
+                    atom_state[i] = successor[_first_above(up_to, first, last - 1, u)]
+                else:
+                    u -= of_state - own
+                    atom_state[i] = _first_above(everywhere, 0, len(everywhere) - 1, u)
+
+
+@bare
+def _first_above(ascending: Floats, first: int, last: int, u: float) -> int:
+    """Return the first place in first..last whose value exceeds u, else `last`."""
+    while first < last:
+        middle = (first + last) // 2
+        if ascending[middle] <= u:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
+@bare
+def _jump(smallest: float, generator: np.random.Generator) -> float:
+    """Draw from the density proportional to exp(-x) / x above `smallest`, by rejection."""
+    if smallest >= 1.0:
+        while True:
+            x = smallest + generator.standard_exponential()
+            if generator.random() * x < smallest:
+                return x
+    # Below 1 the density is under exp(-smallest) / x, above 1 under exp(-x).
+    below = math.exp(-smallest) * -math.log(smallest)
+    while True:
+        if generator.random() * (below + math.exp(-1.0)) < below:
+            x = smallest ** generator.random()
+            if generator.random() < math.exp(smallest - x):
+                return x
+        else:
+            x = 1.0 + generator.standard_exponential()
+            if generator.random() * x < 1.0:
+                return x
+
+
+@jit
+def draw_flat_into(
+    atom_state: NDArray[np.int32],
+    atom_weight: Floats,
+    atom_start: Ints,
+    start: Ints,
+    successor: Ints,
+    n_states: int,
+    weight: float,
+    generator: np.random.Generator,
+) -> None:
+    """Draw Gamma(`weight`) for each possible successor of every pair: first those seen, then others.
+
+    Which states the others are is not known: in every world they are drawn among those not seen.
+    """
+    L = (len(atom_start) - 1) // (len(start) - 1)
+    unseen = np.zeros(n_states, dtype=np.int32)
+    for p in range(len(start) - 1):
+        seen = start[p + 1] - start[p]
+        n, e = 0, start[p]
+        for x in range(n_states):
+            if e < start[p + 1] and successor[e] == x:
+                e += 1
+            else:
+                unseen[n] = x
+                n += 1
+        for place in range(p * L, (p + 1) * L):
+            first = atom_start[place]
+            for i in range(first, atom_start[place + 1]):
+                atom_weight[i] = generator.standard_gamma(weight)
+                j = i - first
+                if j < seen:
+                    atom_state[i] = successor[start[p] + j]
+                else:
+                    # A step of a random shuffle; the next world shuffles on.
+                    j -= seen
+                    other = j + min(int(generator.random() * (n - j)), n - j - 1)
+                    unseen[j], unseen[other] = unseen[other], unseen[j]
+                    atom_state[i] = unseen[j]
+
+
+@jit
+def relabel_into(
+    atom_state: NDArray[np.int32], atom_start: Ints, start: Ints, pairs: Ints, states: Ints
+) -> None:
+    """Give an unlabelled successor of each pair the label of a state seen for the first time.
+
+    Labels are independent of weights, so the one that has this label already may be taken, else the first.
+    Pairs are ascending, and `start` is as it was before.
+    """
+    L = (len(atom_start) - 1) // (len(start) - 1)
+    for i in range(len(pairs)):
+        p, x = pairs[i], states[i]
+        earlier = 0
+        while i - earlier > 0 and pairs[i - earlier - 1] == p:
+            earlier += 1
+        seen = start[p + 1] - start[p] + earlier
+        for place in range(p * L, (p + 1) * L):
+            first, end = atom_start[place] + seen, atom_start[place + 1]
+            if first >= end:
+                # More successors than were declared: this one has no prior weight.
+                continue
+            for j in range(first + 1, end):
+                if atom_state[j] == x:
+                    atom_state[j] = atom_state[first]
+            atom_state[first] = x
+
+
+@jit
+def sum_prior_into(
+    of_prior: Floats, rows: WorldRows, rewards: Rewards, pair_start: Ints, back_off_total: float
+) -> None:
+    """Fill the prior's part of the total weight and of the sum of declared rewards, (2, P, L)."""
+    L = rows.total.shape[1]
+    for s in range(len(pair_start) - 1):
+        first, last = rows.start[pair_start[s]], rows.start[pair_start[s + 1]]
+        for p in range(pair_start[s], pair_start[s + 1]):
+            mass, worth = back_off_total, back_off_total * rewards.other[p]
+            for i in range(rewards.start[p], rewards.start[p + 1]):
+                worth += rows.back_off[rewards.successor[i]] * (rewards.reward[i] - rewards.other[p])
+            for e in range(first, last):
+                if e < rows.start[p] or e >= rows.start[p + 1]:
+                    mass += rows.pooled[e]
+                    worth += rows.pooled[e] * _reward_at(rewards, p, rows.successor[e])
+            for k in range(L):
+                total, earned = rows.rest[p] * mass, rows.rest[p] * worth
+                for i in range(rows.atom_start[p * L + k], rows.atom_start[p * L + k + 1]):
+                    total += rows.atom_weight[i]
+                    earned += rows.atom_weight[i] * _reward_at(rewards, p, rows.atom_state[i])
+                of_prior[0, p, k] = total
+                of_prior[1, p, k] = earned
+
+
+@jit
+def sum_rows_into(rows: WorldRows, rewards: Rewards, of_prior: Floats, sums: Floats, ends: Floats) -> None:
+    """Fill `rows.total` and `rows.reward`, declared rewards weighted by world or observed ones.
+
+    Observed rewards have the weights of their transitions, `sums` (P, L), and two atoms `ends` (2, P, L) at 0
+    and 1.
+    """
+    L = rows.total.shape[1]
+    data, earned = np.zeros(L), np.zeros(L)
+    for p in range(len(rows.start) - 1):
+        data[:] = 0.0
+        earned[:] = 0.0
+        for e in range(rows.start[p], rows.start[p + 1]):
+            r = _reward_at(rewards, p, rows.successor[e]) if rewards.declared else 0.0
+            for k in range(L):
+                data[k] += rows.weight[e, k]
+                earned[k] += r * rows.weight[e, k]
+        for k in range(L):
+            rows.total[p, k] = data[k] + of_prior[0, p, k]
+            if rewards.declared:
+                rows.reward[p, k] = (earned[k] + of_prior[1, p, k]) / rows.total[p, k]
+            else:
+                rows.reward[p, k] = (sums[p, k] + ends[1, p, k]) / (data[k] + ends[0, p, k] + ends[1, p, k])

@@ -1,0 +1,193 @@
+"""One backward induction over all worlds: baseline, values, explorers, and gaps on demand, section 12.
+
+The slow twin is `reference.worlds`. K worlds judge and the others explore; all share the last axis of arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary._compile import bare, folded, jit
+from chary.arrays import Bools, Floats, Ints
+from chary.mdp import Setting
+from chary.model._world_draws import WorldRows
+
+
+class Shape(NamedTuple):
+    """The problem as kernels read it, and `rank` (P,): of two actions as good the lower rank is played."""
+
+    pair_start: Ints
+    pair_action: Ints
+    pair_index: Ints
+    terminal: Bools
+    vmax: Floats
+    discount: float
+    rank: Ints
+
+
+class WorldPlan(NamedTuple):
+    """A plan for L worlds, of which the first K judge.
+
+    `value` (H + 1, S, L) is what each judging world thinks of the `baseline` (H, S), and what each of the
+    others thinks of its own `explorer`, (H, S, L - K). The rest is room for one state: `q` (A, L),
+    `pooled` (A + 1, L) and `spread` (L,).
+    """
+
+    judges: int
+    value: Floats
+    baseline: Ints
+    explorer: NDArray[np.int16]
+    q: Floats
+    pooled: Floats
+    spread: Floats
+
+
+def shape_of(setting: Setting, rank: Ints) -> Shape:
+    """Return the shape of a problem; copies, since kernels take one type of array."""
+    return Shape(
+        pair_start=np.array(setting.pair_start),
+        pair_action=np.array(setting.pair_action),
+        pair_index=np.array(setting.pair_index),
+        terminal=np.array(setting.terminal),
+        vmax=setting.value_bounds,
+        discount=setting.discount,
+        rank=rank,
+    )
+
+
+def new_world_plan(setting: Setting, judges: int, explorers: int) -> WorldPlan:
+    """Return room for a plan."""
+    H, S, A, L = setting.horizon, setting.n_states, setting.n_actions, judges + explorers
+    return WorldPlan(
+        judges=judges,
+        value=np.zeros((H + 1, S, L)),
+        baseline=np.zeros((H, S), dtype=np.int64),
+        explorer=np.zeros((H, S, explorers), dtype=np.int16),
+        q=np.zeros((A, L)),
+        pooled=np.zeros((A + 1, L)),
+        spread=np.zeros(L),
+    )
+
+
+@jit
+def plan_worlds_into(
+    plan: WorldPlan, rows: WorldRows, shape: Shape, pessimism: float, optimism: float
+) -> None:
+    """Plan all worlds backwards, stage by stage.
+
+    The baseline is the argmax of mean - `pessimism` * sd over the judging worlds, and every judging world
+    values that policy. An explorer is the optimal policy of its world where `optimism` is NaN; else all are
+    the argmax of mean + `optimism` * sd over the exploring worlds.
+    """
+    K, L = plan.judges, plan.value.shape[2]
+    joint = not math.isnan(optimism)
+    for t in range(len(plan.baseline) - 1, -1, -1):
+        _spread_into(plan, rows, t)
+        for s in range(len(shape.terminal)):
+            first, last = shape.pair_start[s], shape.pair_start[s + 1]
+            if shape.terminal[s] or first == last:
+                continue
+            _state_into(plan, rows, shape, t, s)
+            best = _best_by_mean(plan.q, 0, K, -pessimism, shape.rank, first, last)
+            plan.baseline[t, s] = shape.pair_action[first + best]
+            for k in range(K):
+                plan.value[t, s, k] = plan.q[best, k]
+            if joint and L > K:
+                best = _best_by_mean(plan.q, K, L, optimism, shape.rank, first, last)
+            for k in range(K, L):
+                if not joint:
+                    best = 0
+                    for i in range(1, last - first):
+                        better = plan.q[i, k] > plan.q[best, k]
+                        equal = plan.q[i, k] == plan.q[best, k]
+                        if better or (equal and shape.rank[first + i] < shape.rank[first + best]):
+                            best = i
+                plan.explorer[t, s, k - K] = shape.pair_action[first + best]
+                plan.value[t, s, k] = plan.q[best, k]
+
+
+@bare
+def _best_by_mean(q: Floats, begin: int, end: int, factor: float, rank: Ints, first: int, last: int) -> int:
+    """Return the action, counted from 0, with the largest mean + factor * sd over worlds begin..end-1."""
+    best, largest = 0, -math.inf
+    for i in range(last - first):
+        mean, sd = mean_and_sd(q[i], begin, end)
+        score = mean + factor * sd
+        if score > largest or (score == largest and rank[first + i] < rank[first + best]):
+            best, largest = i, score
+    return best
+
+
+@bare
+def mean_and_sd(values: Floats, begin: int, end: int) -> tuple[float, float]:
+    """Return the mean and the standard deviation of values begin..end-1, with n - 1 in the denominator."""
+    total = 0.0
+    for k in range(begin, end):
+        total += values[k]
+    mean = total / (end - begin)
+    squares = 0.0
+    for k in range(begin, end):
+        squares += (values[k] - mean) * (values[k] - mean)
+    return mean, math.sqrt(squares / max(end - begin - 1, 1))
+
+
+@bare
+def _spread_into(plan: WorldPlan, rows: WorldRows, t: int) -> None:
+    """Fill `plan.spread` with the value behind stage t of the successor frequencies that rows back off to."""
+    spread, v = plan.spread, plan.value[t + 1]
+    for k in range(len(spread)):
+        spread[k] = 0.0
+    for x in range(len(rows.back_off)):
+        weight = rows.back_off[x]
+        for k in range(len(spread)):
+            spread[k] += weight * v[x, k]
+
+
+@bare
+def _state_into(plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int) -> None:
+    """Fill `plan.q` for every pair of state s, in every world."""
+    q, pooled, spread, v = plan.q, plan.pooled, plan.spread, plan.value[t + 1]
+    weight, successor, start, counts = rows.weight, rows.successor, rows.start, rows.pooled
+    atom_start, atom_state, atom_weight = rows.atom_start, rows.atom_state, rows.atom_weight
+    first, last, L, most = shape.pair_start[s], shape.pair_start[s + 1], len(spread), shape.vmax[t]
+    everybody = pooled[len(pooled) - 1]
+    for k in range(L):
+        everybody[k] = spread[k]
+    for p in range(first, last):
+        row, own = q[p - first], pooled[p - first]
+        for k in range(L):
+            row[k] = 0.0
+            own[k] = 0.0
+        for e in range(start[p], start[p + 1]):
+            behind, data, n = v[successor[e]], weight[e], counts[e]
+            for k in range(L):
+                row[k] += data[k] * behind[k]
+                own[k] += n * behind[k]
+        for k in range(L):
+            everybody[k] += own[k]
+    for p in range(first, last):
+        row, own, rest = q[p - first], pooled[p - first], rows.rest[p]
+        for k in range(L):
+            worth = row[k] + rest * (everybody[k] - own[k])
+            for i in range(atom_start[p * L + k], atom_start[p * L + k + 1]):
+                worth += atom_weight[i] * v[atom_state[i], k]
+            value = rows.reward[p, k] + shape.discount * worth / rows.total[p, k]
+            row[k] = min(max(value, 0.0), most)
+
+
+@folded
+def gaps_into(gaps: Floats, plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int, a: int) -> None:
+    """Fill `gaps` (K,) with max(V - Q, 0) of playing a at (t, s), in every judging world."""
+    if a == plan.baseline[t, s]:
+        for k in range(len(gaps)):
+            gaps[k] = 0.0
+        return
+    _spread_into(plan, rows, t)
+    _state_into(plan, rows, shape, t, s)
+    i = shape.pair_index[s, a] - shape.pair_start[s]
+    for k in range(len(gaps)):
+        gaps[k] = max(plan.value[t, s, k] - plan.q[i, k], 0.0)

@@ -1,0 +1,104 @@
+"""The ledger of worlds: votes, panels, and laws of the budget."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chary._compile import calling
+from chary.errors import InvalidSetting
+from chary.shield import Ledger, Rule, authorise
+from chary.shield.worlds import Panel, upper, vote_into
+
+charges_of_worlds = st.integers(2, 9).flatmap(
+    lambda n: st.lists(
+        st.lists(st.floats(0, 2, allow_subnormal=False), min_size=n, max_size=n), min_size=1, max_size=8
+    )
+)
+
+
+@given(charges_of_worlds, st.floats(0, 3), st.sampled_from([Panel(0, 3.0), Panel(1, 3.0), Panel(0, 0.0)]))
+def test_the_panels_deficit_never_exceeds_eta(steps: list[list[float]], eta: float, panel: Panel) -> None:
+    deficits, ledger = [0.0] * len(steps[0]), Ledger()
+    for charges in steps:
+        before = list(deficits)
+        vote, ledger = vote_into(deficits, list(charges), ledger, Rule.strict(eta), panel)
+        expected = [d + c for d, c in zip(before, charges, strict=True)] if vote.afforded else before
+        assert deficits == expected
+        assert ledger.deficit <= eta
+        assert not vote.afforded or vote.deficit == ledger.deficit
+        assert vote.within == sum(d + c <= eta for d, c in zip(before, charges, strict=True))
+    if panel.allowed:
+        assert sum(d > eta for d in deficits) <= panel.allowed
+
+
+def test_a_share_of_the_worlds_may_exceed_the_budget() -> None:
+    charges = [0.0] * 97 + [0.4] * 3
+    panel = Panel.of(0.03, worlds=100)
+    assert panel.allowed == 3
+    vote, _ = vote_into([0.0] * 100, charges, Ledger(), Rule.strict(0.3), panel)
+    assert vote.afforded
+    assert vote.describe() == "In 97 of 100 worlds within budget; worst world 0.4."
+    fewer = Panel.of(0.02, worlds=100)
+    vote, ledger = vote_into([0.0] * 100, [0.0] * 97 + [0.4] * 3, Ledger(), Rule.strict(0.3), fewer)
+    assert not vote.afforded
+    assert ledger == Ledger()
+
+
+def test_below_one_world_the_normal_quantile_decides() -> None:
+    values = [0.1, 0.2, 0.3, 0.2]
+    panel = Panel.of(0.001, worlds=4)
+    assert panel.allowed == 0
+    assert panel.z == pytest.approx(3.0902, abs=1e-4)
+    assert upper(values, panel) == pytest.approx(0.2 + panel.z * statistics.stdev(values))
+
+
+@given(st.lists(st.floats(0, 5), min_size=2, max_size=12), st.integers(1, 14))
+def test_the_upper_end_leaves_out_the_largest(values: list[float], allowed: int) -> None:
+    expected = sorted(values, reverse=True)[min(allowed, len(values) - 1)]
+    assert upper(values, Panel(allowed, 3.0)) == expected
+
+
+def test_rules_without_a_budget_vote_too() -> None:
+    for rule, afforded in ((Rule.unlimited(), True), (Rule.closed(), False)):
+        vote, ledger = vote_into([0.0, 0.0], [5.0, 0.0], Ledger(), rule, Panel(0, 3.0))
+        assert vote.afforded == afforded
+        assert ledger.closed == rule.closes
+    closing = Rule.strict(0.1, after_refusal="close")
+    _, ledger = vote_into([0.0, 0.0], [5.0, 0.0], Ledger(), closing, Panel(0, 3.0))
+    assert ledger.closed
+
+
+def test_compiled_votes_are_the_same() -> None:
+    # Not kept on disk: what a test compiles is nobody else's.
+    kernels: dict[str, Any] = {each.__name__: numba.njit(each) for each in (authorise, upper)}
+    compiled: Any = numba.njit(calling(vote_into, **kernels))
+    rng = np.random.default_rng(0)
+    for panel in (Panel(0, 3.0), Panel(2, 3.0)):
+        lanes, plain = np.zeros(9), [0.0] * 9
+        here, there = Ledger(False, 0.0), Ledger(False, 0.0)
+        for _ in range(20):
+            charges = rng.random(9) * 0.1
+            mine, here = compiled(lanes, charges.copy(), here, Rule.strict(0.5), panel)
+            other, there = vote_into(plain, charges.tolist(), there, Rule.strict(0.5), panel)
+            assert tuple(mine) == tuple(other)
+            assert tuple(here) == tuple(there)
+            assert lanes.tolist() == plain
+
+
+@pytest.mark.parametrize("risk", [0.0, 1.0, -0.1, math.nan])
+def test_a_risk_is_a_probability(risk: float) -> None:
+    with pytest.raises(InvalidSetting, match="'risk' must"):
+        Panel.of(risk, worlds=10)
+
+
+def test_one_world_is_no_panel() -> None:
+    with pytest.raises(InvalidSetting, match="'worlds' must"):
+        Panel.of(0.1, worlds=1)
