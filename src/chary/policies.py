@@ -204,7 +204,7 @@ def save_policy(path: str | Path, table: Policy, setting: Setting, *, overwrite:
     """
     kept = as_policy_table(table, setting)
     content = pack(KIND, {TABLE: kept}, {"shape": _shape(setting), "problem": _problem(setting)})
-    write_new(as_path("path", path), content, overwrite=overwrite)
+    write_new(path, content, overwrite=overwrite)
 
 
 def load_policy(path: str | Path, setting: Setting) -> Ints:

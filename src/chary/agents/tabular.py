@@ -32,7 +32,8 @@ from chary.mdp import Setting, as_policy
 from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
 from chary.shield import Decision, EpisodeEnd, Ledger, Shield
-from chary.storage.sealed import load_sealed, pack, save_sealed
+from chary.storage.files import write_new
+from chary.storage.sealed import load_sealed, pack
 
 Open = OpenEpisode[int, Pinned]
 OVERRIDES = ("ignored", "counted")
@@ -369,7 +370,7 @@ class TabularAgent(StepAPI[int, Pinned]):
                 self._take_discretiser(discretiser)
             return pack(AGENT_FILE, *self._record())
 
-        save_sealed(path, content, overwrite=overwrite)
+        write_new(path, content, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, setting: Setting | None = None) -> TabularAgent:

@@ -19,7 +19,6 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -29,13 +28,12 @@ from numpy.typing import NDArray
 from scipy.integrate import ode, odeint, solve_ivp
 
 from chary.arrays import Floats
+from chary.bench import Progress, machine, versions
 from chary.envs.hiv._arithmetic import DAYS
 from chary.envs.hiv._kernels import slope_into
 from chary.envs.hiv.parameters import EFFICACIES, HORIZON, PATIENTS, START, patient
 from chary.envs.hiv.simulator import step, step_many
 from chary.errors import check_integer, check_seed
-
-Progress = Callable[[str, int, int], None]
 
 COLUMNS = ("method", "microseconds per step", "slower than chary", "least", "most", "worst relative error")
 # Steps of every method in one turn; the lanes of a batch.
@@ -147,13 +145,8 @@ def bench_hiv(*, turns: int = 35, seed: int = 0, progress: Progress | None = Non
         turns=turns,
         steps=turns * TURN,
         seed=seed,
-        versions=_versions(),
-        machine={
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "architecture": platform.machine(),
-            "load": os.getloadavg()[0] if platform.system() != "Windows" else None,
-        },
+        versions=versions("numpy", "numba", "scipy", *(["jax"] if find_spec("jax") is not None else [])),
+        machine={**machine(), "load": os.getloadavg()[0] if platform.system() != "Windows" else None},
         methods={name: _summary(seconds[name], seconds["chary"], errors[name]) for name in methods},
     )
 
@@ -264,8 +257,3 @@ def _summary(seconds: list[float], reference: list[float], error: float) -> Meth
         ratio_spread=(min(ratios), max(ratios)),
         error=error,
     )
-
-
-def _versions() -> dict[str, str]:
-    packages = ["chary", "numpy", "numba", "scipy", *(["jax"] if find_spec("jax") is not None else [])]
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in packages}}

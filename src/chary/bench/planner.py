@@ -8,30 +8,25 @@ those of whole episodes, played, judged and learnt from; that of dense replannin
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, fields
-from importlib import metadata
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import chary
 from chary._workers import worker_pool
 from chary.arrays import Floats, Ints
+from chary.bench import Progress, machine, versions
 from chary.bench._configurations import Configuration, configurations
 from chary.bench._dense import single_threaded, time_dense, too_large
 from chary.errors import check_choice, check_integer, check_seed
 from chary.simulation import Simulation
 from chary.simulation.run import ChainLog, Run
-
-Progress = Callable[[str, int, int], None]
 
 EPISODES = 50_000
 # Online episodes played before, at which microseconds per episode are reported.
@@ -190,11 +185,7 @@ def bench(
         seed=seed,
         repeats=repeats,
         versions=_versions(),
-        machine={
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "architecture": platform.machine(),
-        },
+        machine=machine(),
         measurements=measurements,
     )
 
@@ -212,6 +203,29 @@ def _same(first: Run | ChainLog, second: Run | ChainLog) -> bool:
     return True
 
 
+class _TimedRun:
+    """One planner's run in progress: its simulation, and how long it took to come to each point."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        began = time.perf_counter()
+        simulation.start()
+        self.start_seconds = time.perf_counter() - began
+        self._points = [(0, 0.0)]
+
+    def advance(self) -> None:
+        """Play one block."""
+        began = time.perf_counter()
+        done = self.simulation.advance()
+        elapsed = time.perf_counter() - began
+        self._points.append((done, self._points[-1][1] + elapsed))
+
+    def seconds_at(self, ends: Ints) -> Floats:
+        """Return the seconds at some numbers of episodes; within a block they pass evenly."""
+        episodes, seconds = zip(*self._points, strict=True)
+        return np.asarray(np.interp(ends, episodes, seconds), dtype=np.float64)
+
+
 class _Timed(NamedTuple):
     """One interleaved measurement: seconds by planner at the ends of slices, and dense ones by amount."""
 
@@ -221,37 +235,6 @@ class _Timed(NamedTuple):
     dense: dict[int, float]
     skipped: str | None
     runs: dict[str, Run]
-
-
-class _TimedRun:
-    """One planner's run in progress: where it is, and how long it took to come there."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        began = time.perf_counter()
-        simulation.start()
-        self.start_seconds = time.perf_counter() - began
-        self._points = [(0, 0.0)]
-
-    @property
-    def done(self) -> int:
-        return self._simulation.done
-
-    def advance(self) -> None:
-        """Play one block."""
-        began = time.perf_counter()
-        done = self._simulation.advance()
-        elapsed = time.perf_counter() - began
-        self._points.append((done, self._points[-1][1] + elapsed))
-
-    def finish(self) -> Run:
-        """Return the run, all of whose episodes were played."""
-        return self._simulation.result()
-
-    def seconds_at(self, ends: Ints) -> Floats:
-        """Return the seconds at some numbers of episodes; within a block they pass evenly."""
-        episodes, seconds = zip(*self._points, strict=True)
-        return np.asarray(np.interp(ends, episodes, seconds), dtype=np.float64)
 
 
 def _amounts(episodes: int) -> tuple[int, ...]:
@@ -287,39 +270,30 @@ def _measure(
     for _ in range(repeats):
         played.append(_play(configuration, episodes, seed, pool, report))
 
-    ends = played[0].ends
+    amounts, both = _amounts(episodes), (FULL, INCREMENTAL)
     by_planner: dict[str, dict[str, float] | None] = {
         planner: {
-            str(amount): median(_us_around(amount, ends, each.seconds[planner]) for each in played)
-            for amount in _amounts(episodes)
+            str(amount): median(_us_around(amount, each.ends, each.seconds[planner]) for each in played)
+            for amount in amounts
         }
-        for planner in (FULL, INCREMENTAL)
+        for planner in both
     }
     skipped = next((each.skipped for each in played if each.skipped), None)
-    by_planner[DENSE] = (
-        None
-        if skipped
-        else {
-            str(amount): 1e6 * median(each.dense[amount] for each in played) for amount in _amounts(episodes)
-        }
-    )
-    seconds = {
-        planner: median(float(each.seconds[planner][-1]) for each in played)
-        for planner in (FULL, INCREMENTAL)
-    }
-    vs_full = [float(each.seconds[FULL][-1] / each.seconds[INCREMENTAL][-1]) for each in played]
+    dense = {} if skipped else {n: [1e6 * each.dense[n] for each in played] for n in amounts}
+    by_planner[DENSE] = None if skipped else {str(n): median(us) for n, us in dense.items()}
+    totals = {planner: [float(each.seconds[planner][-1]) for each in played] for planner in both}
+    vs_full = [full / own for full, own in zip(*totals.values(), strict=True)]
     vs_dense = [
-        median(each.dense.values()) * episodes / float(each.seconds[INCREMENTAL][-1])
-        for each in played
+        median(each.dense.values()) * episodes / own
+        for each, own in zip(played, totals[INCREMENTAL], strict=True)
         if not skipped
     ]
-    by_slice = [
-        float(full / incremental)
-        for each in played
-        for full, incremental in zip(
-            *(np.diff(each.seconds[planner], prepend=0.0) for planner in (FULL, INCREMENTAL)), strict=True
-        )
-    ]
+    slices = {
+        planner: np.concatenate([np.diff(each.seconds[planner], prepend=0.0) for each in played])
+        for planner in both
+    }
+    by_slice = (slices[FULL] / slices[INCREMENTAL]).tolist()
+    seconds = {planner: median(total) for planner, total in totals.items()}
     run = played[-1].runs[INCREMENTAL]
     planning, told = run.planning, mdp.setting
     # An explorer is made for every chain that starts: an optimum over all pairs, as the lower one is.
@@ -342,9 +316,7 @@ def _measure(
         ratio_vs_dense=None if skipped else median(vs_dense),
         identical=all(identical(each.runs[FULL], each.runs[INCREMENTAL]) for each in played),
         seconds=seconds,
-        start_seconds={
-            planner: median(each.starts[planner] for each in played) for planner in (FULL, INCREMENTAL)
-        },
+        start_seconds={planner: median(each.starts[planner] for each in played) for planner in both},
         seconds_50k=seconds[INCREMENTAL] if episodes == 50_000 else None,
         peak_memory_mb=_peak_memory_mb(),
         rows_touched={
@@ -391,9 +363,9 @@ def _play(
     ends = _ends(episodes)
     for end in ends.tolist():
         for turn in turns:
-            while turn.done < end:
+            while turn.simulation.done < end:
                 turn.advance()
-                report(sum(each.done for each in turns))
+                report(sum(each.simulation.done for each in turns))
         # Neither planner is always the one that goes first.
         turns.reverse()
         if end in _amounts(episodes) and skipped is None:
@@ -407,7 +379,7 @@ def _play(
         {planner: each.start_seconds for planner, each in playing.items()},
         dense,
         skipped,
-        {planner: each.finish() for planner, each in playing.items()},
+        {planner: each.simulation.result() for planner, each in playing.items()},
     )
 
 
@@ -425,12 +397,8 @@ def _peak_memory_mb() -> float | None:
 def _versions() -> dict[str, str]:
     built: Any = np.show_config(mode="dicts")
     blas = built["Build Dependencies"]["blas"]
-    return {
-        "chary": chary.__version__,
-        "python": platform.python_version(),
-        **{package: metadata.version(package) for package in ("numpy", "numba")},
-        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
-    }
+    blas_version = f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+    return {**versions("numpy", "numba"), "blas": blas_version}
 
 
 def _or_dash(value: float | None, form: str) -> str:

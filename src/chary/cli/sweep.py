@@ -17,7 +17,6 @@ from chary.errors import InvalidSetting, check_choice, check_installed, check_in
 from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
-    from chary.sweeps import SweepResult
     from chary.sweeps.engines import Engine
     from chary.sweeps.spec import Experiment
 
@@ -181,16 +180,9 @@ def _status(*, directory: Folder, as_json: Json = False) -> None:
     states = folder.states()
     counts = {word: sum(state.state == word for state in states) for word in STATES}
     if as_json:
-        print(
-            json_line(
-                {
-                    "experiment": folder.experiment().name,
-                    "in_use": folder.in_use(),
-                    **counts,
-                    "runs": [{**state._asdict(), "reason": state.reason or None} for state in states],
-                }
-            )
-        )
+        runs = [{**state._asdict(), "reason": state.reason or None} for state in states]
+        about = {"experiment": folder.experiment().name, "in_use": folder.in_use()}
+        print(json_line({**about, **counts, "runs": runs}))
         return
     show(("runs", ""), [(word, str(number)) for word, number in counts.items()])
     labels = _labels(folder.experiment())
@@ -215,7 +207,9 @@ def _report(
     as_json: Json = False,
 ) -> None:
     """Write the report of a sweep: one page, figures as PNG and PDF, and tables."""
-    page = _write_report(directory, out)
+    from chary.report import write_report
+
+    page = write_report(directory, out)
     if as_json:
         print(json_line({"page": str(page), "bytes": page.stat().st_size}))
     else:
@@ -228,11 +222,6 @@ def _numbers(texts: list[str]) -> list[float]:
         return [float(value) for value in values]
     except ValueError as problem:
         raise InvalidSetting(f"'etas' must be numbers, got {','.join(values)!r}.") from problem
-
-
-def _typed(context: typer.Context) -> str:
-    """Return the command as it was typed."""
-    return f"chary {shlex.join(context.obj or sys.argv[1:])}"
 
 
 def _labels(experiment: Experiment) -> dict[str, str]:
@@ -258,49 +247,33 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
         for package in ("polars", "plotly", "matplotlib", "jinja2"):
             check_installed(package, "The report, which --no-report leaves out,", "report")
     with SweepBars(len(labels), labels) as bars:
-        result = sweep(
-            experiment,
-            folder,
-            engine,
-            bars,
-            command=_typed(context),
-            extend=options.extend,
-            recompute=options.recompute,
-        )
-    page = _write_report(folder) if options.report and result.found + result.played else None
+        typed = f"chary {shlex.join(context.obj or sys.argv[1:])}"
+        choices = {"extend": options.extend, "recompute": options.recompute}
+        result = sweep(experiment, folder, engine, bars, command=typed, **choices)
+    page = None
+    if options.report and result.found + result.played:
+        from chary.report import write_report
+
+        page = write_report(folder)
     if as_json:
         states = SweepFolder(folder).states()
-        print(
-            json_line(
-                {
-                    "experiment": experiment.name,
-                    "folder": str(folder),
-                    "runs": len(labels),
-                    "found": result.found,
-                    "played": result.played,
-                    "failed": [failure.run for failure in result.failures],
-                    "done": sum(state.state == "done" for state in states),
-                    "report": None if page is None else str(page),
-                }
-            )
-        )
+        summary = {
+            "experiment": experiment.name,
+            "folder": str(folder),
+            "runs": len(labels),
+            "found": result.found,
+            "played": result.played,
+            "failed": [failure.run for failure in result.failures],
+            "done": sum(state.state == "done" for state in states),
+            "report": None if page is None else str(page),
+        }
+        print(json_line(summary))
     else:
         print(f"{result.found} runs existed, {result.played} were played, {len(result.failures)} failed.")
         if page is not None:
             print(f"Report: {page}")
-    _list_failures(result, labels)
-
-
-def _list_failures(result: SweepResult, labels: dict[str, str]) -> None:
     for failure in result.failures:
-        print(
-            f"\n{failure.run} ({labels[failure.run]}) failed:\n{failure.traceback.rstrip()}", file=sys.stderr
-        )
+        reason = failure.traceback.rstrip()
+        print(f"\n{failure.run} ({labels[failure.run]}) failed:\n{reason}", file=sys.stderr)
     if result.failures:
         raise typer.Exit(FAILED)
-
-
-def _write_report(folder: Path, out: Path | None = None) -> Path:
-    from chary.report import write_report
-
-    return write_report(folder, out)

@@ -22,7 +22,8 @@ from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integ
 from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
-from chary.storage.sealed import as_array, load_sealed, pack, save_sealed
+from chary.storage.files import write_new
+from chary.storage.sealed import as_array, load_sealed, pack
 
 KIND = "critic shield"
 
@@ -255,7 +256,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         Raises:
             InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
         """
-        save_sealed(path, lambda: pack(KIND, *self._record()), overwrite=overwrite)
+        write_new(path, lambda: pack(KIND, *self._record()), overwrite=overwrite)
 
     @classmethod
     def load(

@@ -13,12 +13,18 @@ from chary.arrays import Bools, Floats, Ints
 from chary.errors import LARGEST, InvalidData, as_whole
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
-WHOLE = ("episode", "t", "state", "action", "next_state")
 OBSERVED = ("state", "next_state")
 
-WHOLE_RULE = "be a whole number >= 0"
-REAL_RULE = "be a finite number"
-TRUTH_RULE = "be 0 or 1, or true or false"
+# The kind of each column.
+KINDS = dict.fromkeys(("episode", "t", "state", "action", "next_state"), "whole") | {
+    "reward": "real",
+    "terminated": "truth",
+}
+RULES = {
+    "whole": "be a whole number >= 0",
+    "real": "be a finite number",
+    "truth": "be 0 or 1, or true or false",
+}
 
 
 class Places(NamedTuple):
@@ -85,53 +91,20 @@ def as_column(name: str, values: ArrayLike) -> NDArray[Any]:
     return array
 
 
-def as_wholes(name: str, column: NDArray[Any], places: Places) -> Ints:
-    """Return whole numbers >= 0; whole floats are accepted, booleans are not."""
-    kind = column.dtype.kind
-    if kind == "O":
-        values, wrong = _each(column, _whole, np.int64)
-    elif kind in "iu":
-        wrong = (column < 0) | (column > LARGEST)
-        values = np.where(wrong, 0, column).astype(np.int64)
-    elif kind == "f":
-        # From 2**53 on floats skip whole numbers, so the intended one is unknown.
-        wrong = ~((column >= 0) & (column < 2**53))
-        whole = np.where(wrong, 0, column)
-        values = whole.astype(np.int64)
-        wrong |= values != whole
+def as_kind(kind: str, name: str, column: NDArray[Any], places: Places) -> NDArray[Any]:
+    """Return a column of some kind, see `KINDS`; the error names the first invalid entry."""
+    wanted, types, dtype, one, several = READERS[kind]
+    if column.dtype.kind == "O":
+        found = [one(value) for value in column]
+        wrong = np.array([value is None for value in found], dtype=bool)
+        values = np.array([0 if value is None else value for value in found], dtype=dtype)
+    elif column.dtype.kind in types:
+        values, wrong = several(column)
     else:
-        raise _wrong_type(name, "whole numbers", column)
+        example = f" such as {shown(column[0])}" if len(column) else ""
+        raise InvalidData(f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.")
     way_out = "Number the episodes 0, 1, 2, ..." if name == "episode" else ""
-    places.refuse(name, WHOLE_RULE, wrong, lambda i: shown(column[i]), way_out)
-    return values
-
-
-def as_reals(name: str, column: NDArray[Any], places: Places) -> Floats:
-    """Return finite numbers as floats."""
-    kind = column.dtype.kind
-    if kind == "O":
-        values, wrong = _each(column, _real, np.float64)
-    elif kind in "iuf":
-        with np.errstate(over="ignore"):
-            values = column.astype(np.float64)
-        wrong = ~np.isfinite(values)
-    else:
-        raise _wrong_type(name, "numbers", column)
-    places.refuse(name, REAL_RULE, wrong, lambda i: shown(column[i]))
-    return values
-
-
-def as_truths(name: str, column: NDArray[Any], places: Places) -> Bools:
-    """Return booleans, from booleans or from 0 and 1."""
-    kind = column.dtype.kind
-    if kind == "O":
-        values, wrong = _each(column, _truth, np.bool_)
-    elif kind in "biuf":
-        wrong = ~np.isin(column, (0, 1))
-        values = column == 1
-    else:
-        raise _wrong_type(name, "booleans", column)
-    places.refuse(name, TRUTH_RULE, wrong, lambda i: shown(column[i]))
+    places.refuse(name, RULES[kind], wrong, lambda i: shown(column[i]), way_out)
     return values
 
 
@@ -141,20 +114,6 @@ def sorted_order(episode: Ints, t: Ints) -> NDArray[np.intp] | None:
     if ((step > 0) | ((step == 0) & (np.diff(t) > 0))).all():
         return None
     return np.lexsort((t, episode))
-
-
-def _wrong_type(name: str, wanted: str, column: NDArray[Any]) -> InvalidData:
-    example = f" such as {shown(column[0])}" if len(column) else ""
-    return InvalidData(f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.")
-
-
-def _each(
-    column: NDArray[Any], read: Callable[[object], Any], kind: type[np.generic]
-) -> tuple[NDArray[Any], Bools]:
-    """Read objects one by one; `read` returns None for an invalid one."""
-    found = [read(value) for value in column]
-    wrong = np.array([value is None for value in found], dtype=bool)
-    return np.array([0 if value is None else value for value in found], dtype=kind), wrong
 
 
 def _whole(value: object) -> int | None:
@@ -178,3 +137,34 @@ def _truth(value: object) -> bool | None:
     if isinstance(value, (bool, np.bool_, int, np.integer, float, np.floating)) and value in (0, 1):
         return bool(value)
     return None
+
+
+def _wholes(column: NDArray[Any]) -> tuple[Ints, Bools]:
+    """Return whole numbers, and which are not valid ones; whole floats are, booleans are not."""
+    if column.dtype.kind in "iu":
+        wrong = (column < 0) | (column > LARGEST)
+        return np.where(wrong, 0, column).astype(np.int64), wrong
+    # From 2**53 on floats skip whole numbers, so the intended one is unknown.
+    wrong = ~((column >= 0) & (column < 2**53))
+    whole = np.where(wrong, 0, column)
+    values = whole.astype(np.int64)
+    return values, wrong | (values != whole)
+
+
+def _reals(column: NDArray[Any]) -> tuple[Floats, Bools]:
+    with np.errstate(over="ignore"):
+        values = column.astype(np.float64)
+    return values, ~np.isfinite(values)
+
+
+def _truths(column: NDArray[Any]) -> tuple[Bools, Bools]:
+    return column == 1, ~np.isin(column, (0, 1))
+
+
+# What a column of a kind contains, the types that it may have, the type that it gets, and how entries are
+# read: objects one by one, None where one is not valid, and the others all at once.
+READERS: dict[str, tuple[str, str, type[np.generic], Callable[[object], Any], Callable[..., Any]]] = {
+    "whole": ("whole numbers", "iuf", np.int64, _whole, _wholes),
+    "real": ("numbers", "iuf", np.float64, _real, _reals),
+    "truth": ("booleans", "biuf", np.bool_, _truth, _truths),
+}

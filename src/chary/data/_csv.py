@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.data._columns import REAL_RULE, TRUTH_RULE, WHOLE_RULE, shown, where
+from chary.data._columns import RULES, shown, where
 from chary.errors import LARGEST, InvalidData
 
 # Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
@@ -157,8 +157,7 @@ class _Column:
 
     def take(self, texts: Sequence[str], rows: NDArray[np.int64]) -> None:
         """Read some cells; invalid ones are counted, and the first is kept."""
-        read = {"whole": self._wholes, "real": self._reals, "truth": self._truths}[self.kind]
-        found = read(texts)
+        found = {"whole": _wholes, "real": _reals, "truth": self._truths}[self.kind](texts)
         bad = [i for i, value in enumerate(found) if value is None] if isinstance(found, list) else []
         if bad and not self.wrong:
             self.first = (int(rows[bad[0]]), texts[bad[0]])
@@ -171,8 +170,7 @@ class _Column:
 
     def refusal(self) -> InvalidData:
         row, text = self.first
-        rule = {"whole": WHOLE_RULE, "real": REAL_RULE, "truth": TRUTH_RULE}[self.kind]
-        got, way_out = shown(text), ""
+        rule, got, way_out = RULES[self.kind], shown(text), ""
         if not text.strip():
             got = "an empty cell"
         elif MARK in text:
@@ -190,21 +188,6 @@ class _Column:
             f"{self.name!r} must {rule}, got {got} in {where('row', row, self.wrong - 1)}.{way_out}"
         )
 
-    def _wholes(self, texts: Sequence[str]) -> NDArray[np.int64] | list[Any]:
-        if max(map(len, texts)) <= SAFE_DIGITS and "" not in texts and _plain(ALL_DIGITS, texts):
-            return np.array(list(map(int, texts)), dtype=np.int64)
-        return [_whole(text) for text in texts]
-
-    def _reals(self, texts: Sequence[str]) -> NDArray[np.float64] | list[Any]:
-        if _plain(ALL_REALS, texts):
-            try:
-                values = np.array(list(map(float, texts)))
-            except ValueError:
-                values = np.array([math.inf])
-            if np.isfinite(values).all():
-                return values
-        return [_real(text) for text in texts]
-
     def _truths(self, texts: Sequence[str]) -> list[Any]:
         cells = {text: text.strip().lower() for text in set(texts)}
         known = {cell for cell in cells.values() if cell in TRUTHS}
@@ -215,6 +198,23 @@ class _Column:
         style = self._style or set()
         read = {text: TRUTHS[cell] if cell in style else None for text, cell in cells.items()}
         return [read[text] for text in texts]
+
+
+def _wholes(texts: Sequence[str]) -> NDArray[np.int64] | list[Any]:
+    if max(map(len, texts)) <= SAFE_DIGITS and "" not in texts and _plain(ALL_DIGITS, texts):
+        return np.array(list(map(int, texts)), dtype=np.int64)
+    return [_whole(text) for text in texts]
+
+
+def _reals(texts: Sequence[str]) -> NDArray[np.float64] | list[Any]:
+    if _plain(ALL_REALS, texts):
+        try:
+            values = np.array(list(map(float, texts)))
+        except ValueError:
+            values = np.array([math.inf])
+        if np.isfinite(values).all():
+            return values
+    return [_real(text) for text in texts]
 
 
 def _plain(allowed: re.Pattern[str], texts: Sequence[str]) -> bool:

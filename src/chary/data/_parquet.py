@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from chary.data._columns import Places, as_reals, as_truths, as_wholes
+from chary.data._columns import Places, as_kind
 from chary.errors import InvalidData, check_installed
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def parquet_column(frame: pl.DataFrame, name: str, kind: str, places: Places) ->
         series = series.cast(pl.Float64)
     empty = series.is_null().to_numpy()
     places.refuse(name, "have a value in every row", empty, lambda i: "an empty cell")
-    read = {"whole": as_wholes, "real": as_reals, "truth": as_truths}[kind]
-    return read(name, series.to_numpy(), places)
+    return as_kind(kind, name, series.to_numpy(), places)
 
 
 def parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:

@@ -25,7 +25,7 @@ from chary.errors import (
     check_truth,
     check_type,
 )
-from chary.storage.files import as_path, write_new
+from chary.storage.files import write_new
 from chary.storage.sealed import kind_of, pack, under, unpack
 
 OUTSIDE = ("clamp", "refuse")
@@ -329,7 +329,7 @@ def save_discretiser(discretiser: Bins | Codebook, path: str | Path, *, overwrit
         InvalidSetting: if it is of another class, the file exists, or it cannot be written.
     """
     check_type("discretiser", discretiser, (Bins, Codebook), "Bins or a Codebook to be saved")
-    write_new(as_path("path", path), pack(KIND, discretiser.to_arrays(), {}), overwrite=overwrite)
+    write_new(path, pack(KIND, discretiser.to_arrays(), {}), overwrite=overwrite)
 
 
 def load_discretiser(path: str | Path) -> Bins | Codebook:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.arrays import Floats
-from chary.data._columns import COLUMNS, OBSERVED, WHOLE, Places, sorted_order
+from chary.data._columns import COLUMNS, KINDS, OBSERVED, Places, sorted_order
 from chary.data._csv import csv_header, csv_table
 from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
 from chary.data.discretise import Discretiser, discretise
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 SUFFIXES = (".csv", ".parquet")
-KINDS = {name: "whole" for name in WHOLE} | {"reward": "real", "terminated": "truth"}
 
 
 def read_log(

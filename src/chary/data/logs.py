@@ -11,17 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints, frozen
-from chary.data._columns import (
-    COLUMNS,
-    WHOLE,
-    Places,
-    as_column,
-    as_reals,
-    as_truths,
-    as_wholes,
-    shown,
-    sorted_order,
-)
+from chary.data._columns import COLUMNS, KINDS, Places, as_column, as_kind, shown, sorted_order
 from chary.errors import InvalidData, InvalidSetting, check_integer, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
 from chary.model.bounds import Bounds
@@ -112,10 +102,8 @@ class Log:
         given_rows = counting.number if row is None else as_column("row", row)
         if len(given_rows) != size:
             raise InvalidData(f"'row' must be as long as 'episode', {size}, got {len(given_rows)}.")
-        places = Places(as_wholes("row", given_rows, counting), str(unit))
-        kept: dict[str, NDArray[Any]] = {name: as_wholes(name, raw[name], places) for name in WHOLE}
-        kept["reward"] = as_reals("reward", raw["reward"], places)
-        kept["terminated"] = as_truths("terminated", raw["terminated"], places)
+        places = Places(as_kind("whole", "row", given_rows, counting), str(unit))
+        kept = {name: as_kind(kind, name, raw[name], places) for name, kind in KINDS.items()}
         order = sorted_order(kept["episode"], kept["t"])
         if order is not None:
             kept = {name: column[order] for name, column in kept.items()}

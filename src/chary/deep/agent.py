@@ -22,7 +22,8 @@ from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.turns import Open, Pinned, Turns, Unlearnt
 from chary.errors import InvalidSetting, OutOfOrder, check_integer, check_seed, check_type
 from chary.shield import Decision, Ledger
-from chary.storage.sealed import load_sealed, pack, save_sealed
+from chary.storage.files import write_new
+from chary.storage.sealed import load_sealed, pack
 
 if TYPE_CHECKING:
     import gymnasium
@@ -333,7 +334,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         Raises:
             InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
         """
-        save_sealed(path, lambda: pack(KIND, *self._record(), container="safetensors"), overwrite=overwrite)
+        write_new(path, lambda: pack(KIND, *self._record(), container="safetensors"), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> DeepAgent:

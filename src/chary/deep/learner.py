@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from chary.deep.bonus import Features, bonuses, featurise, first_features, first_inverse
-from chary.deep.losses import at_actions, cql_penalty, evaluation_targets, huber
+from chary.deep.losses import at_actions, cql_penalty, double_q_targets, evaluation_targets, huber
 from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks, forward, one
 from chary.deep.options import DeepOptions
 from chary.deep.replay import Batch, Replay, empty_replay, renew, sample
@@ -119,9 +119,7 @@ def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
     discount, weight = options.discount, options.beta
     pessimism = -weight if options.lower_bound == "lcb" else 0.0
     r, ended = batch.rewards, batch.ended
-    # Double Q: one network chooses, the other values (van Hasselt 2016).
-    best, optimism = jnp.argmax(choosing, axis=-1), options.explorer_beta * bonus
-    explorer = evaluation_targets(r, optimism, ended, after[EXPLORER], best, discount)
+    explorer = double_q_targets(r, options.explorer_beta * bonus, ended, choosing, after[EXPLORER], discount)
     upper = evaluation_targets(r, weight * bonus, ended, after[UPPER], baseline, discount)
     lower = evaluation_targets(r, pessimism * bonus, ended, after[LOWER], baseline, discount)
     towards = [explorer, upper, lower]

@@ -17,6 +17,22 @@ def at_actions(values: jax.Array, actions: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1)
 
 
+def double_q_targets(
+    rewards: jax.Array,
+    bonuses: jax.Array,
+    ended: jax.Array,
+    next_online: jax.Array,
+    next_target: jax.Array,
+    discount: float,
+) -> jax.Array:
+    """Return r + bonus + gamma Q'(s', argmax Q(s', .)), 0 after the end: the optimistic explorer's.
+
+    `next_online` and `next_target` have shape (B, A): one chooses, the other values (van Hasselt 2016).
+    """
+    best = jnp.argmax(next_online, axis=-1)
+    return evaluation_targets(rewards, bonuses, ended, next_target, best, discount)
+
+
 def evaluation_targets(
     rewards: jax.Array,
     bonuses: jax.Array,

@@ -76,7 +76,7 @@ def load_tables(where: str | Path) -> Tables:
         )
     done = {state.id for state in states if state.state == "done"}
     places = [place for place in _places(experiment) if place.planned.spec.id in done]
-    schema: Schema[Any] = import_module(experiment.family.results).SCHEMA
+    schema: Schema[Any] = import_module(f"chary.results.{experiment.family.name}").SCHEMA
     found: dict[tuple[str, float], tuple[dict[str, Any], dict[str, Any]]] = {}
     stored: StoredRun | None = None
     # Run by run, so that each is read once and only one is kept in memory.

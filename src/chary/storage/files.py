@@ -102,19 +102,20 @@ def read_file(path: Path) -> bytes:
         ) from problem
 
 
-def write_new(path: Path, content: bytes | Callable[[], bytes], *, overwrite: bool) -> None:
+def write_new(path: str | Path, content: bytes | Callable[[], bytes], *, overwrite: bool) -> None:
     """Write a file that a user named, all of it or nothing; a function is called once the path is free.
 
     Raises:
         InvalidSetting: if it exists and must not be overwritten, or cannot be written.
     """
+    target = as_path("path", path)
     try:
-        if path.exists() and not overwrite:
+        if target.exists() and not overwrite:
             raise InvalidSetting(
                 f"'path' must not exist yet, got {str(path)!r}. "
                 "Choose another, or pass overwrite=True (--overwrite)."
             )
-        write_file(path, content() if callable(content) else content)
+        write_file(target, content() if callable(content) else content)
     except (OSError, UnicodeError) as problem:
         raise Unwritable(
             f"'path' must be a file that can be written, got {str(path)!r}: {_reason(problem)}."

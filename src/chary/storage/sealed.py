@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.errors import CharyError, InvalidData, check_choice, check_installed
-from chary.storage.files import UNREADABLE, as_path, npz_arrays, npz_bytes, read_file, write_new
+from chary.storage.files import UNREADABLE, as_path, npz_arrays, npz_bytes, read_file
 
 CHECKPOINT_SCHEMA = 1
 CONTAINERS = ("npz", "safetensors")
@@ -97,22 +97,13 @@ def kind_of(content: bytes) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def save_sealed(path: str | Path, content: Callable[[], bytes], *, overwrite: bool) -> None:
-    """Write a file whole or not at all; `content` makes it with `pack` once the path is known to be free.
-
-    Raises:
-        InvalidSetting: if the file exists and may not be overwritten, or cannot be written.
-    """
-    write_new(as_path("path", path), content, overwrite=overwrite)
-
-
 def load_sealed(
     path: str | Path, kind: str, what: str, build: Callable[[dict[str, Any], Arrays], T]
 ) -> tuple[T, Path]:
     """Return what `build` makes of the description and the arrays of a file, and its path.
 
     Args:
-        path: What `save_sealed` wrote.
+        path: A file with what `pack` returned.
         kind: The kind that `pack` was given.
         what: What the file must contain, for error messages.
         build: Called once the seal was found intact; it may raise whatever malformed values lead to.

@@ -134,7 +134,8 @@ class Family:
     """A family of problems.
 
     Args:
-        name: `tabular` or `hiv`.
+        name: `tabular` or `hiv`, also of the modules in `chary.results` and `chary.report` with its columns
+            of `runs` and `curves`, and its claims, charts, tables and sections of the page.
         problems: The names of its problems.
         conditions: The dataclass of its conditions.
         algorithm: The dataclass of its algorithms.
@@ -150,9 +151,6 @@ class Family:
         learner: The learner's name in messages.
         extra: The extra of chary that its runs need, or nothing.
         extra_packages: The packages of that extra.
-        results: The module with its columns of `runs` and `curves`. A dotted name, here and below: results
-            and reports are built on sweeps, and imported when they are used.
-        report: The module with its claims, charts, tables and sections of the page.
     """
 
     name: str
@@ -170,8 +168,6 @@ class Family:
     learner: str
     extra: str
     extra_packages: tuple[str, ...]
-    results: str
-    report: str
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -207,6 +207,4 @@ HIV = Family(
     learner="The deep learner",
     extra="deep",
     extra_packages=("jax", "optax"),
-    results="chary.results.hiv",
-    report="chary.report.hiv",
 )

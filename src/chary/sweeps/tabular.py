@@ -169,6 +169,4 @@ TABULAR = Family(
     learner="The tabular learner",
     extra="",
     extra_packages=(),
-    results="chary.results.tabular",
-    report="chary.report.tabular",
 )
