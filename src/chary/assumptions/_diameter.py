@@ -66,12 +66,8 @@ class DiameterWitness:
 
     def to_json(self) -> dict[str, Any]:
         """Return the witness as plain numbers; the policy itself is left out because of its size."""
-        return {
-            "target": self.target,
-            "origin": self.origin,
-            "expected_time": finite(self.expected_time),
-            "loop": list(self.loop),
-        }
+        ends, time = {"target": self.target, "origin": self.origin}, finite(self.expected_time)
+        return {**ends, "expected_time": time, "loop": list(self.loop)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

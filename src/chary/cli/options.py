@@ -130,12 +130,8 @@ def _generated(options: Options) -> Iterator[tuple[str, inspect.Parameter]]:
                 continue
             seen.add(name)
             unset = name in options.unset or options.unset == ALL or parameter.default is parameter.empty
-            option = _option(
-                options.names.get(name, name),
-                hints[name],
-                None if unset else parameter.default,
-                texts.get(name, ""),
-            )
+            called, default = options.names.get(name, name), None if unset else parameter.default
+            option = _option(called, hints[name], default, texts.get(name, ""))
             if option is not None:
                 yield name, option
 

@@ -161,21 +161,12 @@ class Log:
             name: np.fromiter((getattr(step, name) for _, _, step in steps), dtype=object, count=len(steps))
             for name in Transition._fields
         }
-        return cls(
-            episode=[k for k, _, _ in steps],
-            t=[t for _, t, _ in steps],
-            **objects,
-            unit="transition",
-        )
+        numbers, times, _ = zip(*steps, strict=True)
+        return cls(episode=numbers, t=times, **objects, unit="transition")
 
     def __repr__(self) -> str:
-        counted = (
-            (self.n_episodes, "episode"),
-            (self.n_transitions, "transition"),
-            (self.n_states, "state"),
-            (self.n_actions, "action"),
-        )
-        return f"Log({', '.join(f'{n} {word}' + 's' * (n != 1) for n, word in counted)})"
+        counted = {word: getattr(self, f"n_{word}s") for word in ("episode", "transition", "state", "action")}
+        return f"Log({', '.join(f'{n} {word}' + 's' * (n != 1) for word, n in counted.items())})"
 
     def __len__(self) -> int:
         return len(self.t)

@@ -133,16 +133,9 @@ def remember(state: State, seen: Observed, t: jax.Array, horizon: int, playing: 
     """Return the state with one transition more in its replay and its bonus, unless not `playing`."""
     phi = featurise(state.features, seen.observation)
     inverse, bonus = learn(state.inverse, phi, seen.action, playing.astype(jnp.float32))
-    replay = keep(
-        state.replay,
-        with_time(seen.observation, t, horizon),
-        with_time(seen.reached, t + 1, horizon),
-        seen.action,
-        seen.reward,
-        seen.ended | (t + 1 == horizon),
-        bonus,
-        playing,
-    )
+    now, after = with_time(seen.observation, t, horizon), with_time(seen.reached, t + 1, horizon)
+    ended = seen.ended | (t + 1 == horizon)
+    replay = keep(state.replay, now, after, seen.action, seen.reward, ended, bonus, playing)
     return state._replace(replay=replay, inverse=inverse)
 
 

@@ -215,15 +215,8 @@ class DeepAgent(StepAPI[Floats, Pinned]):
             action, explored, charge, deficit, number = self._turns.choose(now, seen, self._rule)
         if explored and number >= 0:
             pinned.chain = int(number)
-        decision = Decision(
-            int(action),
-            bool(explored),
-            charge,
-            deficit,
-            self._room(deficit),
-            pinned.number,
-            pinned.chain if explored else -1,
-        )
+        left, chain = self._room(deficit), pinned.chain if explored else -1
+        decision = Decision(int(action), bool(explored), charge, deficit, left, pinned.number, chain)
         return self._episodes.decide(now, seen, decision)
 
     def observe(

@@ -12,17 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from chary.deep.acting import (
-    Choice,
-    Draws,
-    Observed,
-    choose,
-    closed,
-    learn_from,
-    one_of,
-    opened,
-    remember,
-)
+from chary.deep import acting
 from chary.deep.environment import Environment, observation_size
 from chary.deep.learner import State, first_state, pretrained
 from chary.deep.options import DeepOptions
@@ -129,9 +119,9 @@ def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> Sta
 
         def step(carry: tuple[State, _Place], at: tuple[jax.Array, jax.Array]) -> Any:
             (state, now), (t, uniform) = carry, at
-            action = one_of(environment.n_actions, uniform)
+            action = acting.one_of(environment.n_actions, uniform)
             seen, after = _stepped(environment, now, action)
-            state = remember(state, seen, t, environment.horizon, now.playing)
+            state = acting.remember(state, seen, t, environment.horizon, now.playing)
             return (state, after), None
 
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
@@ -202,44 +192,31 @@ def _episode(
 ) -> tuple[State, Any]:
     """Play one episode, an update at every step, and close it."""
     horizon = environment.horizon
-    state, reset_key, draws = opened(options, state, horizon)
+    state, reset_key, draws = acting.opened(options, state, horizon)
     times = jnp.arange(horizon, dtype=jnp.int32)
     weights = jnp.power(jnp.float64(options.discount), times)
 
     def step(
-        carry: tuple[State, _Place, EpisodeLog], at: tuple[jax.Array, jax.Array, Draws]
+        carry: tuple[State, _Place, EpisodeLog], at: tuple[jax.Array, jax.Array, acting.Draws]
     ) -> tuple[tuple[State, _Place, EpisodeLog], Any]:
         (state, now, log), (t, weight, draw) = carry, at
-        choice = choose(options, rule, state, now.ledger, now.observation, t, horizon, draw, now.playing)
+        choice = acting.choose(
+            options, rule, state, now.ledger, now.observation, t, horizon, draw, now.playing
+        )
         seen, after = _stepped(environment, now._replace(ledger=choice.ledger), choice.action)
-        state, losses = learn_from(
-            options,
-            state._replace(chain=choice.chain),
-            seen,
-            t,
-            horizon,
-            choice.explored,
-            draw,
-            now.playing,
-        )
+        state = state._replace(chain=choice.chain)
+        played = (choice.explored, draw, now.playing)
+        state, losses = acting.learn_from(options, state, seen, t, horizon, *played)
         log = _noted(log, now.playing, choice, seen.reward, weight, losses)
-        row = StepLog(
-            now.state,
-            now.observation,
-            choice.action,
-            choice.baseline,
-            choice.explored,
-            choice.charge,
-            seen.reward,
-            now.playing,
-        )
+        # A choice begins with the action, the baseline's, whether it explored, and the charge.
+        row = StepLog(now.state, now.observation, *choice[:4], seen.reward, now.playing)
         return (state, after, log), row if record else None
 
     (state, now, log), rows = lax.scan(
         step, (state, _started(environment, reset_key), blank_log(environment)), (times, weights, draws)
     )
     log = log._replace(deficit=jnp.asarray(now.ledger.deficit), losses=log.losses / horizon)
-    return closed(options, state), (log, rows)
+    return acting.closed(options, state), (log, rows)
 
 
 def _started(environment: Environment, key: jax.Array) -> _Place:
@@ -248,10 +225,10 @@ def _started(environment: Environment, key: jax.Array) -> _Place:
     return _Place(state, seen, jnp.bool_(True), first_ledger())
 
 
-def _stepped(environment: Environment, now: _Place, action: jax.Array) -> tuple[Observed, _Place]:
+def _stepped(environment: Environment, now: _Place, action: jax.Array) -> tuple[acting.Observed, _Place]:
     after, reward, ended = environment.step(now.state, action)
     reached = environment.observe(after).astype(jnp.float32)
-    seen = Observed(now.observation, action, reward, reached, jnp.asarray(ended))
+    seen = acting.Observed(now.observation, action, reward, reached, jnp.asarray(ended))
     return seen, _Place(after, reached, now.playing & ~ended, now.ledger)
 
 
@@ -265,7 +242,7 @@ def blank_log(environment: Environment) -> EpisodeLog:
 def _noted(
     log: EpisodeLog,
     playing: jax.Array,
-    choice: Choice,
+    choice: acting.Choice,
     reward: jax.Array,
     weight: jax.Array,
     losses: jax.Array,

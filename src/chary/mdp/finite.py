@@ -11,18 +11,7 @@ from numpy.typing import ArrayLike
 
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, check_choice, check_index, check_integer, check_truth, check_type
-from chary.mdp._checks import (
-    allowed_mask,
-    as_floats,
-    as_list,
-    as_rewards,
-    as_start,
-    check_probabilities,
-    check_rewards,
-    check_rows,
-    cumulative_rows,
-    terminal_mask,
-)
+from chary.mdp import _checks as checks
 from chary.mdp.setting import (
     KnownReward,
     RewardScale,
@@ -123,13 +112,13 @@ class FiniteMDP:
             2
         """
         chosen = _Options.of(options)
-        dense = as_floats("P", P)
+        dense = checks.as_floats("P", P)
         if dense.ndim != 3 or dense.shape[0] != dense.shape[2] or 0 in dense.shape:
             raise InvalidMDP(f"'P' must have shape (S, A, S), got {dense.shape}.")
         S, A = dense.shape[:2]
-        rewards = as_rewards(R, S, A)
-        mask = allowed_mask(allowed, S, A, terminal_mask(chosen.terminal, S))
-        check_probabilities(dense[mask])
+        rewards = checks.as_rewards(R, S, A)
+        mask = checks.allowed_mask(allowed, S, A, checks.terminal_mask(chosen.terminal, S))
+        checks.check_probabilities(dense[mask])
         s, a, x = np.nonzero((dense > 0) & mask[:, :, None])
         r = rewards[s, a] if rewards.ndim == 2 else rewards[s, a, x]
         return cls._assemble(chosen, _Entries(s, a, x, dense[s, a, x], r), mask, rewards)
@@ -169,12 +158,12 @@ class FiniteMDP:
             a = np.concatenate([np.full(len(m.row), i) for i, m in enumerate(entries)]).astype(np.int64)
         x = np.concatenate([m.col for m in entries]).astype(np.int64)
         p = np.concatenate([m.data for m in entries])
-        rewards = as_rewards(R, S, A)
+        rewards = checks.as_rewards(R, S, A)
         if rewards.ndim == 3:
             raise InvalidMDP(
                 "'R' must have shape (S, A) with sparse rows; use from_successors for r(s, a, s')."
             )
-        mask = allowed_mask(allowed, S, A, terminal_mask(chosen.terminal, S))
+        mask = checks.allowed_mask(allowed, S, A, checks.terminal_mask(chosen.terminal, S))
         found = _Entries(s, a, x, np.asarray(p, dtype=float), rewards[s, a])
         return cls._assemble(chosen, found, mask, rewards)
 
@@ -227,7 +216,7 @@ class FiniteMDP:
         if not whole.all():
             raise InvalidMDP(f"'rows' must lead to whole-numbered states, got {float(table[~whole, 2][0])}.")
         from_state, action, to_state = (table[:, i].astype(np.int64) for i in range(3))
-        mask[terminal_mask(chosen.terminal, S)] = False
+        mask[checks.terminal_mask(chosen.terminal, S)] = False
         entries = _Entries(from_state, action, to_state, table[:, 3], table[:, 4])
         return cls._assemble(chosen, entries, mask, None)
 
@@ -237,9 +226,9 @@ class FiniteMDP:
     ) -> FiniteMDP:
         """Return the MDP of some entries at allowed pairs; `declared` are rewards, (S, A) or (S, A, S)."""
         S, A = mask.shape
-        ends = terminal_mask(options.terminal, S)
+        ends = checks.terminal_mask(options.terminal, S)
         scale = RewardScale.of(options.reward_range)
-        start = as_start(options.start, S, ends)
+        start = checks.as_start(options.start, S, ends)
         check_type("name", options.name, str, "a text", error=InvalidMDP)
         if check_truth("pad", options.pad, error=InvalidMDP):
             entries, mask, declared = _padded(entries, mask, declared, ends)
@@ -269,8 +258,8 @@ class FiniteMDP:
         pair = told.pair_index[s, a]
         order = np.lexsort((x, pair))
         pair, x, p, r = pair[order], x[order], p[order], r[order]
-        check_rows(told, pair, x, p)
-        scaled = check_rewards((r - scale.low) / scale.span, scale)
+        checks.check_rows(told, pair, x, p)
+        scaled = checks.check_rewards((r - scale.low) / scale.span, scale)
         positive = p > 0
         pair, x, p, scaled = pair[positive], x[positive], p[positive], scaled[positive]
         row_start = np.searchsorted(pair, np.arange(told.n_pairs + 1)).astype(np.int64)
@@ -282,7 +271,7 @@ class FiniteMDP:
             successor=frozen(x.astype(np.int64)),
             probability=frozen(p.astype(float)),
             reward=frozen(scaled),
-            cumulative=frozen(cumulative_rows(row_start, p)),
+            cumulative=frozen(checks.cumulative_rows(row_start, p)),
             start=start,
             known=_known_reward(told, row_start, x, scaled, declared),
             recorded_policy=None if policy is None else as_policy("recorded_policy", policy, told),
@@ -315,7 +304,7 @@ class _Options:
                 )
         if "horizon" not in given:
             raise InvalidMDP("'horizon' must be given. It is the number of steps of an episode.")
-        terminal = as_list("terminal", as_states("terminal", given.get("terminal", ())))
+        terminal = checks.as_list("terminal", as_states("terminal", given.get("terminal", ())))
         return cls(**{**given, "terminal": terminal})
 
 

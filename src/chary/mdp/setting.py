@@ -13,15 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real, check_type
-from chary.mdp._checks import (
-    allowed_mask,
-    as_floats,
-    as_numbers,
-    as_support,
-    as_value_cap,
-    number_pairs,
-    terminal_mask,
-)
+from chary.mdp import _checks as checks
 
 # A larger table of floats than 16 GiB is a mistake.
 MOST_ENTRIES = 2**31
@@ -224,15 +216,15 @@ class Setting:
         H = check_integer("horizon", horizon, minimum=1, error=InvalidMDP)
         check_table(f"{S} states and {A} actions", S * A)
         check_table(f"{H} steps and {S} states", H * S)
-        ends = terminal_mask(as_states("terminal", terminal), S)
-        mask = allowed_mask(allowed, S, A, ends)
+        ends = checks.terminal_mask(as_states("terminal", terminal), S)
+        mask = checks.allowed_mask(allowed, S, A, ends)
         scale = RewardScale.of(scale)
         if scale.low != 0.0 and ends.any():
             raise InvalidMDP(
                 f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: ending early "
                 "would be rewarded. Pad episodes: make terminal states absorbing with reward 0."
             )
-        pair_index, pair_start, pair_action = number_pairs(mask)
+        pair_index, pair_start, pair_action = checks.number_pairs(mask)
         return cls(
             n_states=S,
             n_actions=A,
@@ -242,8 +234,8 @@ class Setting:
             pair_action=pair_action,
             pair_index=pair_index,
             terminal=frozen(ends),
-            value_cap=as_value_cap(value_cap, H),
-            support=as_support(support, mask, S, A),
+            value_cap=checks.as_value_cap(value_cap, H),
+            support=checks.as_support(support, mask, S, A),
             scale=scale,
         )
 
@@ -295,10 +287,10 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     Raises:
         InvalidSetting: if it plays an action that is not allowed.
     """
-    table = as_numbers(name, policy, InvalidSetting)
+    table = checks.as_numbers(name, policy, InvalidSetting)
     S, A = setting.n_states, setting.n_actions
     if table.shape == (S, A):
-        weights = as_floats(name, table)
+        weights = checks.as_floats(name, table)
         preferred = np.asarray(weights.max(axis=1) > 0)[~setting.terminal]
         if (weights < 0).any():
             raise InvalidSetting(f"{name!r} must contain probabilities >= 0, got {float(weights.min())}.")

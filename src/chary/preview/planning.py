@@ -13,20 +13,8 @@ from chary.arrays import Bools
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidSetting
 from chary.planner.plan import TabularPlan
+from chary.preview import measure
 from chary.preview.helpful import MOST_PAIRS, rank_pairs
-from chary.preview.measure import (
-    Cells,
-    LoggedSteps,
-    ReplayedCharges,
-    charges_by_step,
-    charges_of,
-    classify,
-    grid_of,
-    know_baseline,
-    play,
-    price,
-    smallest_eta,
-)
 from chary.preview.options import PreviewOptions
 from chary.preview.problem import Problem, learn_log, make_prior, make_problem
 from chary.preview.result import Basis, BudgetOutcome, Curve, Preview, RuleBasis, Threshold
@@ -115,19 +103,19 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     knowledge = learn_log(problem.log, read, setting, bounds, max_episodes=options.max_episodes)
     report()
     plan = TabularPlan(setting, knowledge, ties, charge=charge)
-    kind, worth, explorer = classify(setting, knowledge, ties)
+    kind, worth, explorer = measure.classify(setting, knowledge, ties)
     logged = _steps_of(problem, held)
-    known = know_baseline(kind, worth, Cells.of(logged, setting.n_states))
+    known = measure.know_baseline(kind, worth, measure.Cells.of(logged, setting.n_states))
     steps, sampled = _sampled(logged, explorer != plan.arrays.baseline)
-    cells = Cells.of(steps, setting.n_states)
+    cells = measure.Cells.of(steps, setting.n_states)
     proposals = explorer[cells.t, cells.state]
     differs = proposals != plan.arrays.baseline[cells.t, cells.state]
-    cost = price(plan, cells, proposals)
+    cost = measure.price(plan, cells, proposals)
     report()
     twice = learn_log(problem.log, np.tile(read, 2), setting, bounds, max_episodes=options.max_episodes)
-    doubled = price(TabularPlan(setting, twice, ties, charge=charge), cells, proposals)
-    replay = charges_by_step(steps, cost[cells.of_step], differs[cells.of_step])
-    outcomes = [play(spec, replay, span) for spec in specs]
+    doubled = measure.price(TabularPlan(setting, twice, ties, charge=charge), cells, proposals)
+    replay = measure.charges_by_step(steps, cost[cells.of_step], differs[cells.of_step])
+    outcomes = [measure.play(spec, replay, span) for spec in specs]
     curves, thresholds = zip(
         *(_against_eta(rule, options, replay, span) for rule in options.rules), strict=True
     )
@@ -165,7 +153,7 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
         ),
         notes=(*problem.notes, *_notes(options, sampled, known.tied, ties_called)),
         baseline=known,
-        charges=charges_of(cost, doubled, differs, cells, span),
+        charges=measure.charges_of(cost, doubled, differs, cells, span),
         outcomes=tuple(outcomes),
         curves=curves,
         thresholds=tuple(each for some in thresholds for each in some),
@@ -190,13 +178,13 @@ def _split(problem: Problem, share: float) -> tuple[Bools, Bools]:
     return number < kept, problem.real & (number >= kept)
 
 
-def _steps_of(problem: Problem, held: Bools) -> LoggedSteps:
+def _steps_of(problem: Problem, held: Bools) -> measure.LoggedSteps:
     """Return the steps that may be replayed, episodes numbered 0, 1, 2, ..."""
     t, state = problem.log.t[held], problem.log.state[held]
-    return LoggedSteps(t, state, np.cumsum(t == 0) - 1)
+    return measure.LoggedSteps(t, state, np.cumsum(t == 0) - 1)
 
 
-def _sampled(steps: LoggedSteps, differs: Bools) -> tuple[LoggedSteps, int | None]:
+def _sampled(steps: measure.LoggedSteps, differs: Bools) -> tuple[measure.LoggedSteps, int | None]:
     """Return the steps to replay, and the number of their episodes if they are a sample.
 
     A sample is spread evenly over the log, not drawn: the same log gives the same one. `differs`, (H, S),
@@ -211,21 +199,21 @@ def _sampled(steps: LoggedSteps, differs: Bools) -> tuple[LoggedSteps, int | Non
         if work <= MOST_PRICING or every >= episodes:
             break
         every *= 2
-    some = LoggedSteps(steps.t[keep], steps.state[keep], steps.episode[keep] // every)
+    some = measure.LoggedSteps(steps.t[keep], steps.state[keep], steps.episode[keep] // every)
     return some, None if every == 1 else -(-episodes // every)
 
 
 def _against_eta(
-    rule: str, options: PreviewOptions, replay: ReplayedCharges, span: float
+    rule: str, options: PreviewOptions, replay: measure.ReplayedCharges, span: float
 ) -> tuple[Curve, list[Threshold]]:
     """Return the shares explored against the budget, and the budgets that allow some of them."""
 
     @cache
     def at(eta: float) -> BudgetOutcome:
-        return play(options.spec(rule, eta), replay, span)
+        return measure.play(options.spec(rule, eta), replay, span)
 
     # Rule paper explores while the ledger is at most eta / 2.
-    grid = [eta * span for eta in grid_of(replay, 2.0 if rule == "paper" else 1.0)]
+    grid = [eta * span for eta in measure.grid_of(replay, 2.0 if rule == "paper" else 1.0)]
     drawn = sorted({*grid, *options.etas})
     curve = Curve(
         rule=rule,
@@ -238,8 +226,10 @@ def _against_eta(
         Threshold(
             rule=rule,
             share=share,
-            eta_explored=smallest_eta(grid, lambda eta: at(eta).explored, share),
-            eta_deviating=smallest_eta(grid, lambda eta: at(eta).deviating, share * apart) if apart else None,
+            eta_explored=measure.smallest_eta(grid, lambda eta: at(eta).explored, share),
+            eta_deviating=measure.smallest_eta(grid, lambda eta: at(eta).deviating, share * apart)
+            if apart
+            else None,
         )
         for share in SHARES
     ]

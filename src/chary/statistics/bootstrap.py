@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,14 @@ from chary.randomness import generator_for
 from chary.statistics._arrays import matrix_of, vector_of
 
 RESAMPLES = 2000
+
+
+class Drawing(TypedDict, total=False):
+    """The options of an interval, as `bootstrap_of` describes them."""
+
+    confidence: float
+    resamples: int
+    seed: int
 
 
 class Band(NamedTuple):
@@ -166,16 +174,12 @@ def bootstrap_of(
     )
 
 
-def bootstrap_band(
-    values: ArrayLike, *, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Band:
+def bootstrap_band(values: ArrayLike, **drawing: Unpack[Drawing]) -> Band:
     """Return the mean over seeds and its bootstrap interval at each point, see `bootstrap_of`.
 
     Args:
         values: One row per seed, (seeds, points).
-        confidence: Of the interval at each point, in (0, 1).
-        resamples: Number of resamples of the seeds, >= 1.
-        seed: Random seed.
+        **drawing: `confidence` at each point, `resamples` and `seed`.
 
     Raises:
         InvalidData: if `values` does not have this shape or is not finite.
@@ -184,12 +188,10 @@ def bootstrap_band(
         >>> bootstrap_band([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]]).high.round(2).tolist()
         [11.07, 5.0]
     """
-    return bootstrap_of(values, lambda means: means, confidence=confidence, resamples=resamples, seed=seed)
+    return bootstrap_of(values, lambda means: means, **drawing)
 
 
-def bootstrap_mean(
-    values: ArrayLike, *, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Estimate:
+def bootstrap_mean(values: ArrayLike, **drawing: Unpack[Drawing]) -> Estimate:
     """Return the mean of one number per seed, (seeds,), with its bootstrap interval, see `bootstrap_of`.
 
     Raises:
@@ -199,8 +201,7 @@ def bootstrap_mean(
         >>> bootstrap_mean([2.0, 2.0, 2.0])
         Estimate(value=2.0, low=2.0, high=2.0)
     """
-    column = vector_of("values", values)[:, None]
-    return bootstrap_band(column, confidence=confidence, resamples=resamples, seed=seed).only
+    return bootstrap_band(vector_of("values", values)[:, None], **drawing).only
 
 
 def resampled_means(values: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
@@ -224,14 +225,7 @@ def resampled_means(values: ArrayLike, *, resamples: int = RESAMPLES, seed: int 
     return np.asarray((drawn / float(seeds)) @ sample)
 
 
-def ratio_band(
-    ours: ArrayLike,
-    theirs: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Band:
+def ratio_band(ours: ArrayLike, theirs: ArrayLike, **drawing: Unpack[Drawing]) -> Band:
     """Return the ratio of the means over equal seeds and its bootstrap interval at each point.
 
     It is not the mean of the ratios: a single seed with a tiny denominator would dominate that. The interval
@@ -240,9 +234,7 @@ def ratio_band(
     Args:
         ours: Numerators, one row per seed, (seeds, points), nothing below 0.
         theirs: Denominators for the same seeds and points, with means above 0.
-        confidence: Of the interval at each point, in (0, 1).
-        resamples: Number of resamples of the seeds, >= 1.
-        seed: Random seed.
+        **drawing: `confidence` at each point, `resamples` and `seed`.
 
     Raises:
         InvalidData: if the shapes differ, a number is not finite, or a mean of `theirs` is not above 0.
@@ -265,18 +257,11 @@ def ratio_band(
         ratio = np.divide(top, bottom, out=np.full(top.shape, np.inf), where=bottom > 0)
         return np.asarray(np.log(np.maximum(ratio, np.finfo(float).tiny)))
 
-    band = bootstrap_of(np.hstack([a, b]), log_ratio, confidence=confidence, resamples=resamples, seed=seed)
+    band = bootstrap_of(np.hstack([a, b]), log_ratio, **drawing)
     return Band(a.mean(axis=0) / below, np.exp(band.low), np.exp(band.high))
 
 
-def paired_difference(
-    ours: ArrayLike,
-    theirs: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Estimate:
+def paired_difference(ours: ArrayLike, theirs: ArrayLike, **drawing: Unpack[Drawing]) -> Estimate:
     """Return the mean of ours - theirs over equal seeds with its bootstrap interval.
 
     Entry i of both belongs to the same seed, with the same world and warm-up: differences between seeds
@@ -292,7 +277,7 @@ def paired_difference(
     a, b = vector_of("ours", ours), vector_of("theirs", theirs)
     if len(a) != len(b):
         raise InvalidData(f"'ours' and 'theirs' must have one entry per seed, got {len(a)} and {len(b)}.")
-    return bootstrap_mean(a - b, confidence=confidence, resamples=resamples, seed=seed)
+    return bootstrap_mean(a - b, **drawing)
 
 
 def fitted_exponent(
@@ -302,9 +287,7 @@ def fitted_exponent(
     start: float = 0.5,
     stop: float = 1.0,
     less: ArrayLike | None = None,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    **drawing: Unpack[Drawing],
 ) -> Estimate:
     """Return x such that the mean cumulative regret grows like N^x over the second half of the run.
 
@@ -318,9 +301,7 @@ def fitted_exponent(
         stop: End of the fit, as a share of the last episode.
         less: Regret of another algorithm at the same seeds and points. If given, the *difference* of the two
             exponents is returned with its own interval, since equal seeds have much in common.
-        confidence: Of the interval, in (0, 1).
-        resamples: Number of resamples of the seeds.
-        seed: Random seed.
+        **drawing: `confidence` of the interval, `resamples` and `seed`.
 
     Raises:
         InvalidData: if the shapes do not match, or fewer than two points are between `start` and `stop`.
@@ -357,4 +338,4 @@ def fitted_exponent(
         return (slope(first) - sum(map(slope, second)))[:, None]
 
     held = np.hstack([each[:, inside] for each in curves])
-    return bootstrap_of(held, exponent, confidence=confidence, resamples=resamples, seed=seed).only
+    return bootstrap_of(held, exponent, **drawing).only

@@ -48,13 +48,8 @@ def pack(
         (1, [0, 1, 2])
     """
     known = json.loads(json.dumps(dict(about), allow_nan=False))
-    description = {
-        "schema": CHECKPOINT_SCHEMA,
-        "kind": kind,
-        "sha256": _digest(arrays, known),
-        "about": known,
-    }
-    text = json.dumps(description)
+    digest = _digest(arrays, known)
+    text = json.dumps({"schema": CHECKPOINT_SCHEMA, "kind": kind, "sha256": digest, "about": known})
     if check_choice("container", container, CONTAINERS) == "safetensors":
         whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # `ascontiguousarray` makes a vector of a single number.

@@ -170,12 +170,8 @@ def _simulation(spec: RunSpec) -> Any:
     from chary.deep.simulation import DeepSimulation
     from chary.deep.simulation.hiv import hiv
 
-    return DeepSimulation(
-        hiv(spec.options["patient"]),
-        learner_options(spec),
-        audit_every=spec.options["audit_every"],
-        seed=spec.seed,
-    )
+    patient, audit_every = (spec.options[name] for name in OWN_OPTIONS)
+    return DeepSimulation(hiv(patient), learner_options(spec), audit_every=audit_every, seed=spec.seed)
 
 
 def _compiled(spec: RunSpec) -> str:

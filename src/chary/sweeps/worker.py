@@ -48,13 +48,11 @@ def _play(spec: RunSpec, folder: SweepFolder, checkpoint_seconds: float, events:
             # The sweep has ended.
             os._exit(0)
 
+    def report(done: int, total: int) -> None:
+        tell("progress", done=done)
+
     try:
-        files = perform(
-            spec,
-            folder,
-            checkpoint_seconds=checkpoint_seconds,
-            report=lambda done, total: tell("progress", done=done),
-        )
+        files = perform(spec, folder, checkpoint_seconds=checkpoint_seconds, report=report)
         folder.write(spec.id, files)
     except Unwritable as problem:
         # A full disk affects every run.

@@ -19,24 +19,7 @@ from jax.custom_batching import custom_vmap
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pltriton
 
-from chary.envs.hiv._arithmetic import (
-    DAYS,
-    ERROR,
-    GROWTH,
-    MAX_ATTEMPTS,
-    NO_ERROR,
-    SAFETY,
-    SHORTEST,
-    SHORTEST_FIRST,
-    SHRINKAGE,
-    TABLEAU,
-    attempt,
-    first_step,
-    norm2,
-    reward_of,
-    slope,
-    under_treatment,
-)
+from chary.envs.hiv import _arithmetic as rk
 from chary.envs.hiv.parameters import EFFICACIES, LOG_HIGH, LOG_LOW, NAMES, OBSERVATION_MEAN, OBSERVATION_STD
 from chary.errors import InvalidData, InvalidSetting
 
@@ -83,10 +66,10 @@ def step(params: jax.Array, state: jax.Array, action: jax.Array) -> StepResult:
     valid = exists & jnp.all(jnp.isfinite(y) & (y >= 0.0))
     # An invalid lane must not keep the other lanes waiting.
     begin = jnp.where(valid, y, 1.0)
-    constants = jnp.stack(under_treatment(p, e1, e2))
+    constants = jnp.stack(rk.under_treatment(p, e1, e2))
     after, done = _flow(constants[:, None], begin[:, None])
     after = jnp.maximum(after[:, 0], 0.0)
-    reward = reward_of(after[4], after[5], e1, e2)
+    reward = rk.reward_of(after[4], after[5], e1, e2)
     ok = valid & (done[0] > 0.5) & jnp.isfinite(reward)
     return StepResult(jnp.where(ok, after, jnp.nan), jnp.where(ok, reward, jnp.nan), ok)
 
@@ -162,27 +145,27 @@ class _Lanes(NamedTuple):
 
 
 def _begin(y: Any, k1: Any) -> _Lanes:
-    h = jnp.sqrt(first_step(y, k1))
-    h = jnp.where(h >= SHORTEST_FIRST, h, SHORTEST_FIRST)
+    h = jnp.sqrt(rk.first_step(y, k1))
+    h = jnp.where(h >= rk.SHORTEST_FIRST, h, rk.SHORTEST_FIRST)
     return _Lanes(jnp.zeros_like(h), h, y, k1, h < 0.0, jnp.int32(0))
 
 
 def _live(lanes: _Lanes) -> Any:
     """Return which lanes have days left and have not failed."""
-    failed = lanes.refused & (lanes.h < SHORTEST)
-    return (lanes.t < DAYS) & ~failed & (lanes.n < MAX_ATTEMPTS)
+    failed = lanes.refused & (lanes.h < rk.SHORTEST)
+    return (lanes.t < rk.DAYS) & ~failed & (lanes.n < rk.MAX_ATTEMPTS)
 
 
 def _move(lanes: _Lanes, h: Any, last: Any, z: Any, k7: Any, error: Any) -> _Lanes:
     """Return the lanes after an attempt: the same decisions as in `_kernels.step_into`, by selection."""
-    factor = jnp.where(error <= NO_ERROR, GROWTH, SAFETY * jnp.exp(-0.1 * jnp.log(error)))
-    factor = jnp.where(factor >= SHRINKAGE, factor, SHRINKAGE)
+    factor = jnp.where(error <= rk.NO_ERROR, rk.GROWTH, rk.SAFETY * jnp.exp(-0.1 * jnp.log(error)))
+    factor = jnp.where(factor >= rk.SHRINKAGE, factor, rk.SHRINKAGE)
     # Triton cannot compile a choice between two constants (JAX 0.11).
-    factor = jnp.where(lanes.refused, jnp.minimum(factor, 1.0), jnp.minimum(factor, GROWTH))
+    factor = jnp.where(lanes.refused, jnp.minimum(factor, 1.0), jnp.minimum(factor, rk.GROWTH))
     live, fits = _live(lanes), error <= 1.0
     moves = live & fits
     return _Lanes(
-        t=jnp.where(moves, jnp.where(last, DAYS, lanes.t + h), lanes.t),
+        t=jnp.where(moves, jnp.where(last, rk.DAYS, lanes.t + h), lanes.t),
         h=jnp.where(live, h * factor, lanes.h),
         y=jax.tree.map(partial(jnp.where, moves), z, lanes.y),
         k1=jax.tree.map(partial(jnp.where, moves), k7, lanes.k1),
@@ -193,9 +176,9 @@ def _move(lanes: _Lanes, h: Any, last: Any, z: Any, k7: Any, error: Any) -> _Lan
 
 def _attempted(q: Any, lanes: _Lanes) -> _Lanes:
     """Return the lanes after one attempt, for constants, concentrations and slopes that are tuples."""
-    last = lanes.t + lanes.h >= DAYS
-    h = jnp.where(last, DAYS - lanes.t, lanes.h)
-    return _move(lanes, h, last, *attempt(q, lanes.y, lanes.k1, h))
+    last = lanes.t + lanes.h >= rk.DAYS
+    h = jnp.where(last, rk.DAYS - lanes.t, lanes.h)
+    return _move(lanes, h, last, *rk.attempt(q, lanes.y, lanes.k1, h))
 
 
 def _flow_in_scalars(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -209,7 +192,7 @@ def _flow_in_scalars(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """
     constants = tuple(q[i, 0] for i in range(N_CONSTANTS))
     first = tuple(y[i, 0] for i in range(6))
-    begin, shape = jax.tree.flatten(_begin(first, slope(constants, first)))
+    begin, shape = jax.tree.flatten(_begin(first, rk.slope(constants, first)))
     size = len(begin)
 
     def lane(values: Any) -> _Lanes:
@@ -225,33 +208,33 @@ def _flow_in_scalars(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     # The constants are part of the lane: a reduction may not close over them.
     end = lane(lax.while_loop(lambda values: _live(lane(values)), turn, (*begin, *constants)))
-    return jnp.stack(end.y)[:, None], (end.t >= DAYS).astype(jnp.float64)[None]
+    return jnp.stack(end.y)[:, None], (end.t >= rk.DAYS).astype(jnp.float64)[None]
 
 
 def _flow_in_vectors(q: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Integrate all lanes together, until the last of them is done."""
 
     def stacked_slope(y: jax.Array) -> jax.Array:
-        return jnp.stack(slope(tuple(q), y))
+        return jnp.stack(rk.slope(tuple(q), y))
 
     def tried(y: jax.Array, k1: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         # As `attempt`, with the slopes of each stage put together into one array: XLA would otherwise fuse
         # the stages, and compute the early ones again for each of the later (jaxlib 0.10, 30 times slower).
         ks = [k1]
         z = y
-        for weights in TABLEAU:
+        for weights in rk.TABLEAU:
             z = y + h * sum(w * k for w, k in zip(weights, ks, strict=True) if w != 0.0)
             ks.append(stacked_slope(z))
-        e = h * sum(w * k for w, k in zip(ERROR, ks, strict=True) if w != 0.0)
-        return z, ks[-1], norm2(e, y, z)
+        e = h * sum(w * k for w, k in zip(rk.ERROR, ks, strict=True) if w != 0.0)
+        return z, ks[-1], rk.norm2(e, y, z)
 
     def body(lanes: _Lanes) -> _Lanes:
-        last = lanes.t + lanes.h >= DAYS
-        h = jnp.where(last, DAYS - lanes.t, lanes.h)
+        last = lanes.t + lanes.h >= rk.DAYS
+        h = jnp.where(last, rk.DAYS - lanes.t, lanes.h)
         return _move(lanes, h, last, *tried(lanes.y, lanes.k1, h))
 
     end = lax.while_loop(lambda lanes: jnp.any(_live(lanes)), body, _begin(y, stacked_slope(y)))
-    return end.y, (end.t >= DAYS).astype(jnp.float64)
+    return end.y, (end.t >= rk.DAYS).astype(jnp.float64)
 
 
 def _flow_on_gpu(q: jax.Array, y: jax.Array, *, interpret: bool = False) -> tuple[jax.Array, jax.Array]:
@@ -277,7 +260,7 @@ def _kernel(q_ref: Any, y_ref: Any, after_ref: Any, done_ref: Any) -> None:
     q = tuple(q_ref[i, lane] for i in range(N_CONSTANTS))
     y = tuple(y_ref[i, lane] for i in range(6))
 
-    end = lax.while_loop(_live, partial(_attempted, q), _begin(y, slope(q, y)))
+    end = lax.while_loop(_live, partial(_attempted, q), _begin(y, rk.slope(q, y)))
     for i in range(6):
         after_ref[i, lane] = end.y[i]
-    done_ref[lane] = (end.t >= DAYS).astype(jnp.float64)
+    done_ref[lane] = (end.t >= rk.DAYS).astype(jnp.float64)
