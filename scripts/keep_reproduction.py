@@ -1,7 +1,8 @@
-"""Keep the small outputs of a sweep's report under reproductions/: python scripts/keep_reproduction.py DIR.
+"""Keep the small outputs of a report under reproductions/: python scripts/keep_reproduction.py DIR [COMMIT].
 
 Tables, PNGs, claims and the spec are copied; README.md is generated from them, with the command and the
-commits of the runs. Nothing in it is typed by hand.
+commits of the runs. Nothing in it is typed by hand. COMMIT is that of the sources, for runs that were played
+from a copy without a repository.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ def check_report(report: Path) -> None:
         )
 
 
-def main(where: Path, within: Path = REPRODUCTIONS) -> Path:
+def main(where: Path, within: Path = REPRODUCTIONS, commit: str = "unknown") -> Path:
     """Build the folder next to the earlier one, and replace that when it is complete."""
     folder = SweepFolder(where)
     name, report = folder.experiment().name, where / "report"
@@ -179,7 +180,7 @@ def main(where: Path, within: Path = REPRODUCTIONS) -> Path:
     with tempfile.TemporaryDirectory(dir=within, prefix=DRAFT) as draft:
         built, earlier = Path(draft) / "new", Path(draft) / "earlier"
         built.mkdir()
-        fill(built, where, folder, report)
+        fill(built, where, folder, report, commit)
         if target.exists():
             target.rename(earlier)
         try:
@@ -191,7 +192,7 @@ def main(where: Path, within: Path = REPRODUCTIONS) -> Path:
     return target
 
 
-def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
+def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: str) -> None:
     """Copy the small files, and write the page that shows them."""
     experiment = folder.experiment()
     shutil.copytree(report / "tables", target / "tables")
@@ -210,7 +211,7 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         # An absolute path is of no use on another machine.
         "command": folder.description()["command"].replace(str(where.resolve()), where.as_posix()),
         "runs": dict(Counter(state.state for state in states)),
-        "commits": dict(Counter(str(each["commit"]) for each in made)),
+        "commits": dict(Counter(str(each["commit"] or commit) for each in made)),
         "versions": {"chary": made[0]["version"], "python": made[0]["python"], **made[0]["packages"]},
         "machine": f"{made[0]['machine']}, {made[0]['cores']} cores",
         "cpu_seconds": round(sum(each["cpu_seconds"] for each in made)),
@@ -224,7 +225,17 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
     commits = ", ".join(f"`{commit[:9]}` ({n} runs)" for commit, n in provenance["commits"].items())
     counts = ", ".join(f"{number} {state}" for state, number in provenance["runs"].items())
     where_from = where.as_posix()
-    answers = [[c["key"], c["statement"], f"**{c['verdict']}**", c["answer"]] for c in claims]
+    answers = {
+        where: table(
+            ["", "claim", "answer", "found"],
+            [
+                [c["key"], c["statement"], f"**{c['verdict']}**", c["answer"]]
+                for c in claims
+                if c.get("where", "") == where
+            ],
+        )
+        for where in dict.fromkeys(c.get("where", "") for c in claims)
+    }
     figures = sorted((target / "figures").iterdir())
     parts = [
         f"# {experiment.title or experiment.name}",
@@ -235,7 +246,10 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
         f"`{where_from}/report/index.html` once the command has run.",
         *([table_1(rows_of(compared)), *told["reading"]] if compared.is_file() else []),
         "## The paper's claims",
-        table(["", "claim", "answer", "found"], answers),
+        *(
+            f"### Under other conditions: {where}\n\n{text}" if where else text
+            for where, text in answers.items()
+        ),
         "The rule behind each verdict is in [tables/claims.csv](tables/claims.csv).",
         "## Figures",
         "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
@@ -250,6 +264,8 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("The folder of one sweep must be given. Run: python scripts/keep_reproduction.py DIR.")
-    print(main(Path(sys.argv[1])) / "README.md")
+    if len(sys.argv) not in (2, 3):
+        sys.exit(
+            "The folder of one sweep must be given. Run: python scripts/keep_reproduction.py DIR [COMMIT]."
+        )
+    print(main(Path(sys.argv[1]), commit=(*sys.argv, "unknown")[2]) / "README.md")
