@@ -18,6 +18,8 @@ from chary.mdp import FiniteMDP
 VIOLATION_TOLERANCE = 1e-12
 # Rows of P sum to 1 within 1e-9 only, so a value may exceed a sharp cap by as much per step.
 VALUE_CAP_TOLERANCE = 1e-9
+# A value that is lower by less than this did not fall.
+FALL_TOLERANCE = 1e-9
 
 
 class Evaluation(NamedTuple):
@@ -203,6 +205,16 @@ def violates(true_deficit: float | Floats, eta: float) -> bool | NDArray[np.bool
         (False, True)
     """
     return true_deficit > eta + VIOLATION_TOLERANCE
+
+
+def falls(values: Floats) -> int:
+    """Return how often a value was lower than the one before it, by more than rounding.
+
+    Example:
+        >>> falls(np.array([1.0, 2.0, 1.5, 1.5, 0.0]))
+        2
+    """
+    return int(np.sum(np.diff(values) < -FALL_TOLERANCE))
 
 
 def check_value_cap(largest: float, cap: float) -> None:

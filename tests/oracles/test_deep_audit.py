@@ -133,7 +133,7 @@ def rolled(world: str, plan: Any, state: Any, t: int) -> float:
 
 
 def truth(world: str, plan: Any, steps: Any) -> tuple[Any, Any]:
-    """z* and V of every step: two rollouts a step, one of them after the action played."""
+    """Gap and V of every step: two rollouts a step, one of them after the action played."""
     environment, step = WORLDS[world](), compiled(world)[0]
     deficits, values = np.zeros(environment.horizon), np.zeros(environment.horizon)
     for t in np.flatnonzero(steps.played):
@@ -174,7 +174,7 @@ def test_the_truth_is_that_of_plain_rollouts(world: str, share: float, seed: int
     deficits, values = truth(world, plan, steps)
     found = audited_steps(world, plan, steps)
     np.testing.assert_allclose(found.value, values, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(found.deficit, deficits, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.gap, deficits, rtol=1e-9, atol=1e-9)
     # Otherwise nothing was looked at.
     assert np.max(np.abs(deficits)) > 1e-3
 
@@ -190,15 +190,15 @@ def test_the_number_of_lanes_changes_nothing(lanes: int) -> None:
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_the_loss_is_the_sum_of_discounted_deficits(world: str, share: float) -> None:
+def test_the_loss_is_the_sum_of_discounted_gaps(world: str, share: float) -> None:
     plan = plan_for(world, 3)
     steps = played(world, plan, share, 7)
     found = audited_steps(world, plan, steps)
     loss = float(found.value[0]) - returns(steps)
-    weighed = float(np.sum(GAMMA ** np.arange(len(steps.reward)) * np.asarray(found.deficit)))
+    weighed = float(np.sum(GAMMA ** np.arange(len(steps.reward)) * np.asarray(found.gap)))
     assert loss == pytest.approx(weighed, rel=1e-9, abs=1e-9)
     whole = whole_by_jax(world)(plan, steps)
-    assert float(whole.loss) == pytest.approx(loss, rel=1e-9, abs=1e-9)
+    assert float(whole.signed_deficit) == pytest.approx(loss, rel=1e-9, abs=1e-9)
     assert float(whole.baseline_value) == pytest.approx(float(found.value[0]), rel=1e-9)
 
 
@@ -221,7 +221,7 @@ def test_the_baselines_own_action_costs_exactly_nothing() -> None:
     plan = plan_for("patient", 2)
     steps = played("patient", plan, 0.4, 5)
     followed = steps.action == steps.baseline
-    deficit = np.asarray(audited_steps("patient", plan, steps).deficit)
+    deficit = np.asarray(audited_steps("patient", plan, steps).gap)
     assert np.all(deficit[followed] == 0.0)
     assert np.all(deficit[~followed] != 0.0)
     assert 0 < np.sum(followed) < len(followed)
@@ -234,12 +234,10 @@ def test_what_comes_after_an_early_end_is_worth_nothing() -> None:
     assert 0 < length < H
     found = audited_steps("ship", plan, steps)
     assert np.all(np.asarray(found.value)[length:] == 0.0)
-    assert np.all(np.asarray(found.deficit)[length:] == 0.0)
+    assert np.all(np.asarray(found.gap)[length:] == 0.0)
     # The last step ends it: its Q is its reward.
     last = length - 1
-    assert float(found.deficit[last]) == pytest.approx(
-        float(found.value[last]) - steps.reward[last], abs=1e-12
-    )
+    assert float(found.gap[last]) == pytest.approx(float(found.value[last]) - steps.reward[last], abs=1e-12)
     whole = whole_by_jax("ship")(plan, steps)
     assert int(whole.deviations) == length
 
@@ -257,7 +255,8 @@ def test_an_episode_sums_its_steps(charge_from: str) -> None:
     found = whole_by_jax("ship", options)(plan, steps)
     deviated = steps.played & (steps.action != steps.baseline)
     covered = deviated & (steps.charge >= due)
-    assert float(found.deficit) == pytest.approx(np.sum(deficits), rel=1e-9)
+    assert np.min(due) < 0
+    assert float(found.deficit) == pytest.approx(np.sum(np.maximum(due, 0)), rel=1e-9)
     assert float(found.largest) == pytest.approx(np.max(deficits), rel=1e-9)
     assert float(found.baseline_value) == pytest.approx(values[0], rel=1e-9)
     assert int(found.deviations) == np.sum(deviated)
@@ -265,6 +264,37 @@ def test_an_episode_sums_its_steps(charge_from: str) -> None:
     assert int(found.booked) == np.sum(deviated & steps.explored)
     assert int(found.booked_covered) == np.sum(covered & steps.explored)
     assert 0 < int(found.booked_covered) < int(found.covered) < int(found.deviations)
+
+
+@cache
+def there_and_back() -> Any:
+    """Action 1 costs 1 at even steps and pays 1 at odd ones; action 0 does nothing."""
+
+    def step(state: Any, action: Any) -> Any:
+        return (
+            state + 1.0,
+            jnp.where(action == 1, jnp.where(state % 2 == 0, -1.0, 1.0), 0.0),
+            jnp.bool_(False),
+        )
+
+    return deep.Environment(lambda key: jnp.float64(0.0), lambda s: s[None], step, 2, 4)
+
+
+@pytest.mark.parametrize("charge_from", ["step", "start"])
+def test_a_gain_does_not_pay_for_a_loss(charge_from: str) -> None:
+    """Eq. (1): gaps 1, -1, 1, -1 against a baseline that does nothing are a deficit of 2, and not of 0."""
+    plan = jax.tree.map(jnp.zeros_like, plan_of(2, 2))
+    plan = plan._replace(b3=plan.b3.at[:, :, 0].set(1.0))
+    options = deep.DeepOptions(agent="random", discount=0.5, charge_from=charge_from)
+    no, states = np.zeros(4, bool), np.arange(4.0)
+    rewards, ones = np.array([-1.0, 1.0, -1.0, 1.0]), np.ones(4, np.int32)
+    seen = states[:, None].astype(np.float32)
+    steps = deep.StepLog(states, seen, ones, 0 * ones, no, np.zeros(4), rewards, ~no)
+    found = audit.audit_episode(there_and_back(), options, plan, steps)
+    assert float(found.deficit) == (2.0 if charge_from == "step" else 1.25)
+    # Eq. (2), discounted from the start: 1 - 1/2 + 1/4 - 1/8.
+    assert float(found.signed_deficit) == 0.625
+    assert float(found.largest) == 1.0
 
 
 def test_the_log_says_what_the_baseline_did() -> None:
@@ -313,8 +343,8 @@ def test_an_episode_of_the_loop_is_audited_by_the_plan_it_was_played_by() -> Non
     episode = jax.tree.map(lambda leaf: np.asarray(leaf[0]), steps)
     deficits, values = truth("ship", state.plan, episode)
     found = whole_by_jax("ship", options)(state.plan, episode)
-    assert float(found.deficit) == pytest.approx(np.sum(deficits), rel=1e-9, abs=1e-9)
-    assert float(found.loss) == pytest.approx(values[0] - float(log.returns[0]), rel=1e-9, abs=1e-9)
+    assert float(found.deficit) == pytest.approx(np.sum(np.maximum(deficits, 0)), rel=1e-9, abs=1e-9)
+    assert float(found.signed_deficit) == pytest.approx(values[0] - float(log.returns[0]), rel=1e-9, abs=1e-9)
     assert int(found.booked) == int(found.deviations) == int(log.deviated[0]) > 0
 
 
@@ -351,7 +381,7 @@ def test_a_planted_mistake_is_found(mistake: str) -> None:
         plan = plan_for("ship", seed)
         steps = played("ship", plan, share, seed)
         found = check(plan, steps)
-        worst = max(worst, float(np.max(np.abs(found.deficit - truth("ship", plan, steps)[0]))))
+        worst = max(worst, float(np.max(np.abs(found.gap - truth("ship", plan, steps)[0]))))
     assert worst > 1e-3
 
 

@@ -428,8 +428,18 @@ def test_nothing_is_learnt_from_steps_after_an_early_end() -> None:
         np.testing.assert_array_equal(kept[:-1, 8][~follows], 1.0)
 
 
-def test_the_agent_cql_learns_its_lower_bound_by_cql() -> None:
-    assert options(agent="cql").lower_bound == "cql"
+def test_all_agents_learn_the_same_baseline_from_the_same_data() -> None:
+    """What judges an agent depends on shared options and data, and not on the agent."""
+
+    def lower_of(agent: str) -> Any:
+        given = options(agent=agent, warm_up=2, pretraining=20)
+        state = jax.jit(partial(deep.begin, point(), given))(jax.random.key(4))
+        return networks.one(state.networks, networks.LOWER)
+
+    reference = lower_of("chary")
+    for agent in ("dqn", "cql", "sac", "random"):
+        for found, expected in zip(lower_of(agent), reference, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6, err_msg=agent)
 
 
 # --- what users get wrong ---

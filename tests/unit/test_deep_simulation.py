@@ -12,12 +12,13 @@ from tests.deep_walk import HORIZON, START, broken_walk_in_jax, small, walk_in_j
 from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
 from chary.storage.sealed import pack, unpack
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 pytest.importorskip("safetensors")
 deep: Any = pytest.importorskip("chary.deep")
 chunks: Any = pytest.importorskip("chary.deep.simulation.chunks")
 lanes: Any = pytest.importorskip("chary.deep.simulation.lanes")
+networks: Any = pytest.importorskip("chary.deep.networks")
 
 EPISODES = 5
 TINY: Any = small(episodes=EPISODES)
@@ -111,15 +112,58 @@ def test_a_patient_is_an_environment_with_labels_and_units_of_its_own() -> None:
         deep.hiv(6)
 
 
-def test_losses_are_compared_with_the_budget_as_charges_were(whole: Any) -> None:
-    audit = whole.audit._replace(deficit=np.array([50.0, 10.0]), loss=np.array([10.0, 50.0]))
+def test_an_episode_that_lost_and_won_again_breaks_the_budget(whole: Any) -> None:
+    audit = whole.audit._replace(deficit=np.array([50.0, 10.0]), signed_deficit=np.array([-70.0, 10.0]))
     run = replace(whole, audit=audit)
     assert run.violations(30.0).tolist() == [True, False]
-    from_start = replace(run, options=replace(TINY, charge_from="start"))
-    assert from_start.violations(30.0).tolist() == [False, True]
+    assert run.summary()["mean_signed_deficit"] == -30.0
 
 
-@pytest.mark.parametrize("missing", ["state.networks.w1", "log.returns", "audit.deficit", "held_out.covered"])
+@pytest.mark.parametrize("agent", ["chary", "dqn", "cql"])
+def test_the_incumbent_is_the_warm_ups_baseline_and_the_same_for_every_agent(agent: str, whole: Any) -> None:
+    options = replace(TINY, agent=agent)
+    run = started(options)
+    kept = jax.tree.map(np.asarray, run.incumbent)
+    while run.done < EPISODES:
+        run.advance()
+    found = run.result()
+    for before, after in zip(kept, run.incumbent, strict=True):
+        np.testing.assert_array_equal(before, after)
+    np.testing.assert_allclose(found.incumbent.baseline_value, whole.incumbent.baseline_value, rtol=1e-9)
+    # Every start is the same, so the incumbent's value is, too.
+    assert np.ptp(found.incumbent.baseline_value) == 0.0
+    # In the first episode the baseline still is the incumbent.
+    first = played(options, until=1, audit_every=1).state()
+    for name in ("deficit", "signed_deficit", "baseline_value", "deviations"):
+        one, other = (first[f"audits.{which}.{name}"][0] for which in ("own", "incumbent"))
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-9), name
+
+
+def test_the_deficit_against_the_incumbent_is_that_of_an_audit_by_its_networks() -> None:
+    run = played(replace(TINY, agent="random"), until=2)
+    audit = pytest.importorskip("chary.deep.simulation.audit")
+    with jax.enable_x64(True):
+        again = started(replace(TINY, agent="random"))
+        _, _, logged = deep.proceed(WALK, again.options, again.learner, 2, record=True)
+        last = jax.tree.map(lambda rows: rows[1], logged)
+        plan = run.incumbent
+        baseline = [
+            int(
+                np.argmax(
+                    networks.forward(plan, networks.with_time(seen, t, HORIZON)[None])[networks.LOWER, 0]
+                )
+            )
+            for t, seen in enumerate(last.observation)
+        ]
+        found = audit.audit_episode(WALK, TINY, plan, last._replace(baseline=np.array(baseline, np.int32)))
+    stored = run.state()
+    assert stored["audits.incumbent.deficit"][0] == pytest.approx(float(found.deficit), rel=1e-9)
+    assert stored["audits.incumbent.deviations"][0] == int(found.deviations) > 0
+
+
+@pytest.mark.parametrize(
+    "missing", ["state.networks.w1", "log.returns", "audits.own.deficit", "incumbent.w1"]
+)
 def test_a_state_with_a_part_missing_is_refused(missing: str, halfway: Any) -> None:
     state = {name: array for name, array in halfway.items() if name != missing}
     with pytest.raises(InvalidData, match=missing.replace(".", r"\.")):
@@ -131,7 +175,7 @@ def test_a_state_of_other_options_is_refused(halfway: Any) -> None:
         deep.DeepSimulation(WALK, replace(TINY, width=5), audit_every=2).restore(halfway)
     with pytest.raises(InvalidData, match="at most 1 episodes"):
         deep.DeepSimulation(WALK, replace(TINY, episodes=1), audit_every=2).restore(halfway)
-    with pytest.raises(InvalidData, match=r"audit\.deficit"):
+    with pytest.raises(InvalidData, match=r"audits\.own\.deficit"):
         deep.DeepSimulation(WALK, TINY, audit_every=1).restore(halfway)
 
 

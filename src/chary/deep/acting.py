@@ -184,5 +184,5 @@ def _unshielded(
         return action, action != said.explorer
     if options.agent == "random":
         return one_of(n_actions, uniforms[1]), jnp.bool_(True)
-    action = said.baseline if options.agent == "cql" else jnp.int32(options.action)
+    action = said.explorer if options.agent == "cql" else jnp.int32(options.action)
     return action, jnp.bool_(False)

@@ -117,9 +117,14 @@ def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
     choosing = forward(one(state.networks, EXPLORER), batch.next_inputs)[0]
     baseline = jnp.argmax(after[LOWER], axis=-1)
     discount, weight = options.discount, options.beta
-    pessimism = -weight if options.lower_bound == "lcb" else 0.0
+    pessimism = -weight if options.lower == "lcb" else 0.0
     r, ended = batch.rewards, batch.ended
-    explorer = double_q_targets(r, options.explorer_beta * bonus, ended, choosing, after[EXPLORER], discount)
+    if options.agent == "cql":
+        own = jnp.argmax(after[EXPLORER], axis=-1)
+        explorer = evaluation_targets(r, jnp.zeros_like(bonus), ended, after[EXPLORER], own, discount)
+    else:
+        boost = options.explorer_beta * bonus
+        explorer = double_q_targets(r, boost, ended, choosing, after[EXPLORER], discount)
     upper = evaluation_targets(r, weight * bonus, ended, after[UPPER], baseline, discount)
     lower = evaluation_targets(r, pessimism * bonus, ended, after[LOWER], baseline, discount)
     towards = [explorer, upper, lower]
@@ -133,12 +138,14 @@ def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
 def loss(
     options: DeepOptions, networks: Networks, batch: Batch, towards: jax.Array, log_temperature: jax.Array
 ) -> jax.Array:
-    """Return the mean loss of each network, shape (n,), with CQL's penalty on the lower one where chosen."""
+    """Return the mean loss of each network, shape (n,), with CQL's penalty on those that CQL learns."""
     values = forward(networks, batch.inputs)
     errors = at_actions(values, batch.actions) - towards
     losses = jnp.mean(huber(errors, options.huber), axis=1)
-    if options.lower_bound == "cql":
-        losses = losses.at[LOWER].add(options.cql_weight * cql_penalty(values[LOWER], batch.actions))
+    for network, by_cql in ((EXPLORER, options.agent == "cql"), (LOWER, options.lower == "cql")):
+        if by_cql:
+            penalty = cql_penalty(values[network], batch.actions)
+            losses = losses.at[network].add(options.cql_weight * penalty)
     if options.agent == "sac":
         alpha = jnp.exp(log_temperature)
         losses = losses.at[EXPLORER].set(actor_loss(values[EXPLORER], values[FIRST], values[SECOND], alpha))

@@ -23,7 +23,8 @@ class DeepOptions:
     Args:
         agent: `chary` is shielded; `dqn` is epsilon-greedy double DQN; `cql` is greedy in a conservative Q
             and explores nothing; `sac` is discrete soft actor-critic; `random` and `constant` learn, but
-            do not play by what they learn.
+            do not play by what they learn. All of them learn the baseline that they are judged by, as chary
+            does: with the same options and from their own data.
         episodes: Episodes to play, >= 1, after the warm-up.
         discount: gamma, in [0, 1].
         eta: The budget of one episode, >= 0.
@@ -36,7 +37,7 @@ class DeepOptions:
         radius: Distance in observations at which a state is a chain's target, >= 0.
         patience: Abandon a chain once this many episodes have ended since it last advanced; None never does.
         clock: The explorer's time input: that of the `episode`, or `meta`, its chain's length.
-        lower: The way Q_lo is learnt: `lcb` or `cql`; the agent `cql` always has `cql`.
+        lower: The way Q_lo is learnt, in which the baseline is greedy: `lcb` or `cql`.
         beta: Bonuses' weight in V_hi and, under `lcb`, in Q_lo, >= 0.
         optimism: Bonuses' weight in the explorer, >= 0; `dqn` and `sac` have none.
         cql_weight: alpha of CQL(H), >= 0.
@@ -154,11 +155,6 @@ class DeepOptions:
             self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal
         )
         return rule if self.chains else rule._replace(closes=True)
-
-    @property
-    def lower_bound(self) -> str:
-        """The way Q_lo is learnt, given the agent."""
-        return "cql" if self.agent == "cql" else self.lower
 
     @property
     def explorer_beta(self) -> float:

@@ -24,6 +24,7 @@ from chary.deep.acting import Observed
 from chary.deep.agent import DeepAgent
 from chary.deep.calls import Own, Seen
 from chary.deep.learner import State
+from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks
 from chary.deep.options import DeepOptions
 from chary.deep.trees import arrays_of, tree_like
 from chary.deep.turns import Open, Pinned, Unlearnt
@@ -54,6 +55,7 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
         "horizon": agent.horizon,
         "seed": agent.seed,
         "warmed": agent._warmed,
+        "plays_by": "explorer",
         "open": [
             {
                 "name": now.name,
@@ -77,6 +79,8 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
     shape = tuple(check_integer("shape", n, minimum=1, error=InvalidData) for n in about["shape"])
     agent._declare(DeepOptions(**options), shape, about["n_actions"], about["horizon"], about["seed"])
     agent._warmed = check_truth("warmed", about["warmed"], error=InvalidData)
+    if agent.options.agent == "cql" and "plays_by" not in about:
+        arrays = _with_cql_first(arrays)
     with jax.enable_x64(True):
         shapes = jax.eval_shape(agent._calls.first, jax.random.key(0))
         state = _sound(tree_like(shapes, arrays, "state."), "state.")
@@ -184,6 +188,16 @@ def _upgraded(agent: DeepAgent, about: Mapping[str, Any], arrays: Arrays) -> tup
     }
     moved |= observed_steps(steps, (agent.observation_size,), "open.0.")
     return {**about, "open": [episode], "unlearnt": unlearnt}, moved
+
+
+def _with_cql_first(arrays: Arrays) -> Arrays:
+    """Return the arrays of a `cql` agent of version 0.1.0, which played by Q_lo, with that as its explorer.
+
+    The explorer of then, by which nothing was played, becomes Q_lo, and learns on as such.
+    """
+    order = [LOWER, UPPER, EXPLORER]
+    weights = {name for name in arrays if name.rpartition(".")[2] in Networks._fields}
+    return {name: array[order] if name in weights else array for name, array in arrays.items()}
 
 
 def _sound(tree: Any, prefix: str) -> Any:

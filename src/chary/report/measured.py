@@ -12,6 +12,7 @@ from chary.results import Tables
 from chary.statistics import (
     Band,
     Estimate,
+    Interval,
     ViolationRate,
     bootstrap_band,
     bootstrap_mean,
@@ -36,10 +37,10 @@ SIGNED = (
     "late_return",
     "max_standardised",
     "mean_standardised",
-    "true_deficit",
-    "true_loss_mean",
-    "baseline_first",
-    "baseline_last",
+    "incumbent_value",
+    "baseline_value_first",
+    "baseline_value_last",
+    "baseline_value_lowest",
     "return",
     "return_standardised",
     "best_return",
@@ -206,11 +207,14 @@ class Measured:
         return self._kept(("mean", place, name), read)
 
     def rate(self, place: Place) -> ViolationRate:
-        """Return the rate of violations of the budget."""
-        return self._kept(
-            ("rate", place, ""),
-            lambda: violation_rate(self.column(place, "violations"), self.column(place, self.judged)),
-        )
+        """Return the rate of violations of the budget, over the runs of which they are known."""
+
+        def read() -> ViolationRate:
+            violations, judged = self.column(place, "violations"), self.column(place, self.judged)
+            known = np.isfinite(violations)
+            return violation_rate(violations[known], judged[known]) if known.any() else UNKNOWN_RATE
+
+        return self._kept(("rate", place, ""), read)
 
     def exponent(self, place: Place, *, start: float = 0.5, stop: float = 1.0) -> Estimate:
         """Return the exponent of N in the cumulative regret; NaN if there are too few points for a fit."""
@@ -244,9 +248,15 @@ class Measured:
         return self.at_seeds(place, name, common), self.at_seeds(other, name, common)
 
     def difference(self, place: Place, other: Place, name: str) -> Estimate | None:
-        """Return the mean of the first - the second over the seeds that both have, or None without any."""
+        """Return the mean of the first - the second over the seeds that both have, or None without any.
+
+        Seeds without a value are left out.
+        """
         ours, theirs = self.paired(place, other, name)
-        return paired_difference(ours, theirs) if len(ours) else None
+        if not len(ours):
+            return None
+        known = np.isfinite(ours) & np.isfinite(theirs)
+        return paired_difference(ours[known], theirs[known]) if known.any() else UNKNOWN
 
     def same_seeds(self, place: Place, other: Place) -> tuple[int, int]:
         """Return the number of common seeds at which both places have the same numbers, and that of all.
@@ -313,6 +323,7 @@ class Measured:
 
 
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
+UNKNOWN_RATE = ViolationRate(0, 0, Interval(np.nan, np.nan), 0, 0, Interval(np.nan, np.nan), 0.95)
 
 
 def _floor(name: str) -> float:

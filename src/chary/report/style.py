@@ -111,6 +111,8 @@ class Lines:
             if budget_line and series:
                 series.insert(0, self.level("the budget itself", series, budget))
             panels.append(panel_of(name, "episode", y_label, series, y_log=y_log))
+        if not any(panel.series for panel in panels):
+            return None
         return Chart(key=key, title=title, caption=caption, panels=tuple(panels), share_y=share_y)
 
     def bands(self, places: Sequence[Place], column: str, factor: float = 1.0) -> list[Series]:
@@ -169,12 +171,13 @@ class Lines:
             caption: The quantity in the caption.
             factor: The unit of the column: values are multiplied by it.
         """
-        places = [place for place in self.measured.places if place.study == MAIN]
+        known = {place for place in self.measured.places if self.measured.rate(place).runs}
+        places = [place for place in known if place.study == MAIN]
         if not places:
             return None
         series = []
         for algorithm in self.measured.algorithms():
-            here = self.places(algorithm, self.measured.budgets())
+            here = [place for place in self.places(algorithm, self.measured.budgets()) if place in known]
             rates = [self.measured.rate(place) for place in here]
             values = [self.measured.mean(place, column).times(factor) for place in here]
             notes = tuple(
@@ -221,9 +224,12 @@ class Lines:
         booked = [self.against(algorithm, "deficit_mean") for algorithm in keepers]
         worst = []
         for algorithm in self.measured.algorithms():
-            places = self.places(algorithm, budgets)
-            values = [float(self.measured.known(place, "true_deficit_max").max()) for place in places]
-            worst.append(self.line_of(algorithm, [place.budget for place in places], values, kind="path"))
+            found = {
+                place.budget: self.measured.known(place, "true_deficit_max")
+                for place in self.places(algorithm, budgets)
+            }
+            largest = {budget: float(values.max()) for budget, values in found.items() if len(values)}
+            worst.append(self.line_of(algorithm, [*largest], [*largest.values()], kind="path"))
         drawn = tuple(
             panel_of(name, "budget η", y_label, [line, *series])
             for (name, y_label), series in zip(panels.items(), (booked, worst), strict=True)

@@ -38,9 +38,9 @@ def violation_row(measured: Measured, place: Place) -> dict[str, Any]:
     """Return the violations of a place: per episode, with the interval over runs, and the runs with any."""
     rate = measured.rate(place)
     return {
-        "violations": rate.violations,
+        "violations": rate.violations if rate.runs else None,
         **ends("violations_per_1000", Estimate(rate.rate, *rate.interval), 1000),
-        "runs_with_violations": rate.broken_runs,
+        "runs_with_violations": rate.broken_runs if rate.runs else None,
         "runs_with_violations_low": rate.run_interval.low,
         "runs_with_violations_high": rate.run_interval.high,
     }
@@ -51,6 +51,8 @@ def violation_cells(measured: Measured) -> Cells:
 
     def runs(place: Place) -> str:
         rate = measured.rate(place)
+        if not rate.runs:
+            return "unknown"
         low, high = (100 * end for end in rate.run_interval)
         return f"{rate.broken_runs} of {rate.runs} ({low:.2g} to {high:.3g} %)"
 

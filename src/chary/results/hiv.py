@@ -3,6 +3,9 @@
 Budgets and deficits are in standardised reward units; returns are discounted and, unless their name says
 otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and rates are
 rates of those.
+
+Version 0.1 summed signed gaps, and had no second reference. For its runs the true deficit, the violations and
+everything about the incumbent are missing values.
 """
 
 from __future__ import annotations
@@ -11,16 +14,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from chary.arrays import Floats, Ints
-from chary.audit import violates
+from chary.audit import FALL_TOLERANCE, falls, violates
+from chary.deep.options import DeepOptions
 from chary.results.columns import POINTS, Columns, Judged, Schema, points_of
 
 # Treatments that a patient can be given.
 ACTIONS = 4
 # The agent that has a shield.
 SHIELDED = "chary"
+# Options on which the baseline that judges a run depends, in addition to the way Q_lo is learnt.
+JUDGE = (
+    *("huber", "width", "features", "length_scale", "ridge", "fresh", "learning_rate"),
+    *("target", "tau", "period", "batch", "replay", "pretraining"),
+)
+USUAL = DeepOptions()
 
 
 class HIVRun(Judged):
@@ -36,16 +46,52 @@ class HIVRun(Judged):
         """The number of episodes that were compared with the truth."""
         return len(self.arrays["audited"])
 
-    @cached_property
-    def deficit(self) -> Floats:
-        """True deficits of audited episodes, counted like the charges: from the step, or from the start."""
-        from_start = self.spec.options["charge_from"] == "start"
-        return self.floats("true_loss" if from_start else "true_deficit")
+    @property
+    def by_eq_1(self) -> bool:
+        """Whether gaps were summed as eq. (1) does: version 0.1 let a gain pay for a loss."""
+        return "true_signed_deficit" in self.arrays
 
     @cached_property
-    def broken(self) -> NDArray[np.bool_]:
-        """Whether each audited episode broke the budget."""
-        return np.asarray(violates(self.deficit, self.budget))
+    def deficit(self) -> Floats:
+        """True deficits z* of audited episodes, NaN where they are unknown."""
+        return self.floats("true_deficit") if self.by_eq_1 else np.full(self.audited, np.nan)
+
+    @cached_property
+    def signed_deficit(self) -> Floats:
+        """The loss of audited episodes, eq. (2); version 0.1 had the same under another name."""
+        return self.floats("true_signed_deficit" if self.by_eq_1 else "true_loss")
+
+    def of_incumbent(self, name: str) -> Floats:
+        """Return an audit of audited episodes against the warm-up's baseline, NaN where there is none."""
+        stored = f"incumbent_{name}"
+        return self.floats(stored) if stored in self.arrays else np.full(self.audited, np.nan)
+
+    def broken(self, deficit: Floats) -> Floats:
+        """Return 1 for each audited episode that broke the budget, 0 for others, NaN where unknown."""
+        return np.where(np.isnan(deficit), np.nan, violates(deficit, self.budget))
+
+    @cached_property
+    def values(self) -> Floats:
+        """The true value of the baseline at the start of audited episodes."""
+        return self.floats("true_baseline_value")
+
+    @property
+    def below_incumbent(self) -> Floats:
+        """1 for each audited episode whose baseline is worth less than the warm-up's, NaN where unknown."""
+        incumbent = self.of_incumbent("baseline_value")
+        return np.where(np.isnan(incumbent), np.nan, self.values < incumbent - FALL_TOLERANCE)
+
+    @property
+    def judge(self) -> str:
+        """The options of the baseline that judges this run, without most that have their usual values."""
+        options = dict(self.spec.options)
+        if not self.by_eq_1 and self.spec.agent == "cql":
+            # Version 0.1 judged CQL by the policy that it played.
+            options["lower"] = "cql"
+        weight = "cql_weight" if options["lower"] == "cql" else "beta"
+        unusual = [name for name in JUDGE if options[name] != getattr(USUAL, name)]
+        told = [f"Q_lo by {options['lower']}", *(f"{name} {options[name]}" for name in (weight, *unusual))]
+        return ", ".join(told)
 
     def count(self, name: str) -> int:
         """Return a count over all audited episodes; without a shield nothing is booked."""
@@ -114,6 +160,15 @@ def _max(values: Floats) -> float | None:
     return _known(values.max()) if len(values) else None
 
 
+def _min(values: Floats) -> float | None:
+    return _known(values.min()) if len(values) else None
+
+
+def _count(found: Floats) -> int | None:
+    """Return how many there were; None if that is unknown of any."""
+    return None if np.isnan(found).any() else int(found.sum())
+
+
 def _constant(actions: Any) -> int:
     """Return the number of last episodes of a run in which only one treatment was given, the same in all.
 
@@ -149,16 +204,24 @@ RUNS: Columns[HIVRun] = {
     "late_return": ("Float64", lambda run: _mean(run.raw[-run.tenth :])),
     "max_standardised": ("Float64", lambda run: _max(run.floats("returns"))),
     "mean_standardised": ("Float64", lambda run: _mean(run.floats("returns"))),
-    "violations": ("Int64", lambda run: int(run.broken.sum())),
-    "violation_rate": ("Float64", lambda run: int(run.broken.sum()) / run.audited if run.audited else None),
+    "judge": ("String", lambda run: run.judge),
+    "violations": ("Int64", lambda run: _count(run.broken(run.deficit))),
+    "violation_rate": ("Float64", lambda run: _mean(run.broken(run.deficit))),
+    "violations_incumbent": ("Int64", lambda run: _count(run.broken(run.of_incumbent("deficit")))),
     "deficit_mean": ("Float64", lambda run: _mean(run.floats("deficit"))),
     "deficit_max": ("Float64", lambda run: _max(run.floats("deficit"))),
     "true_deficit": ("Float64", lambda run: _mean(run.deficit)),
     "true_deficit_max": ("Float64", lambda run: _max(run.deficit)),
     "true_gap_max": ("Float64", lambda run: _max(run.floats("true_largest"))),
-    "true_loss_mean": ("Float64", lambda run: _mean(run.floats("true_loss"))),
-    "baseline_first": ("Float64", lambda run: _mean(run.floats("true_baseline_value")[:1])),
-    "baseline_last": ("Float64", lambda run: _mean(run.floats("true_baseline_value")[-1:])),
+    "signed_deficit_mean": ("Float64", lambda run: _mean(run.signed_deficit)),
+    "incumbent_deficit": ("Float64", lambda run: _mean(run.of_incumbent("deficit"))),
+    "incumbent_deficit_max": ("Float64", lambda run: _max(run.of_incumbent("deficit"))),
+    "incumbent_value": ("Float64", lambda run: _mean(run.of_incumbent("baseline_value"))),
+    "baseline_value_first": ("Float64", lambda run: _mean(run.values[:1])),
+    "baseline_value_last": ("Float64", lambda run: _mean(run.values[-1:])),
+    "baseline_value_lowest": ("Float64", lambda run: _min(run.values)),
+    "baseline_falls": ("Int64", lambda run: falls(run.values)),
+    "below_incumbent": ("Int64", lambda run: _count(run.below_incumbent)),
     "deviations": ("Int64", lambda run: run.count("true_deviations")),
     "covered": ("Int64", lambda run: run.count("true_covered")),
     "coverage": ("Float64", lambda run: run.covered("true_covered", "true_deviations")),
@@ -183,13 +246,14 @@ CURVES: Columns[HIVRun] = {
     "best_return": ("Float64", lambda run: np.maximum.accumulate(run.raw)[run.at - 1]),
     # One episode in `audit_every` is audited: each stands for so many.
     "violations": (
-        "Int64",
-        lambda run: int(run.spec.options["audit_every"]) * np.cumsum(run.judged(run.broken)).astype(np.int64),
+        "Float64",
+        lambda run: int(run.spec.options["audit_every"]) * np.cumsum(run.judged(run.broken(run.deficit))),
     ),
     "deficit_mean": ("Float64", lambda run: run.mean("deficit")),
     "true_deficit": ("Float64", lambda run: run.judged_mean(run.deficit)),
     "true_deficit_max": ("Float64", lambda run: run.worst()),
-    "baseline_value": ("Float64", lambda run: run.judged_mean(run.arrays["true_baseline_value"])),
+    "incumbent_deficit": ("Float64", lambda run: run.judged_mean(run.of_incumbent("deficit"))),
+    "baseline_value": ("Float64", lambda run: run.judged_mean(run.values)),
     "held_out_coverage": ("Float64", lambda run: run.held_out_coverage()),
     "exploring_steps": ("Float64", lambda run: run.mean("explored")),
     "deviating_steps": ("Float64", lambda run: run.mean("deviated")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,8 @@ class BinomialReport(NamedTuple):
 class ViolationRate(NamedTuple):
     """The rate of violations: per episode, with an interval over runs, and the share of runs with any.
 
-    `interval` is NaN for a single run, and has no width if all runs have the same rate, such as 0.
+    `interval` is NaN for a single run, and has no width if all runs have the same rate, such as 0. Without
+    any run whose violations are known, everything is NaN.
     """
 
     violations: int
@@ -76,7 +78,7 @@ class ViolationRate(NamedTuple):
     @property
     def rate(self) -> float:
         """Violations per episode."""
-        return self.violations / self.episodes
+        return self.violations / self.episodes if self.episodes else math.nan
 
     @property
     def most_broke(self) -> bool:

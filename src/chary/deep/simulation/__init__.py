@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from chary.deep.environment import Environment, check_static, observation_size
 from chary.deep.learner import State
 from chary.deep.loop import EpisodeLog, blank_log
+from chary.deep.networks import Networks
 from chary.deep.options import DeepOptions
 from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.simulation.audit import EpisodeAudit
-from chary.deep.simulation.chunks import Chunk, Kind, compiled_begin, compiled_chunk
+from chary.deep.simulation.chunks import Audits, Chunk, Kind, compiled_begin, compiled_chunk
 from chary.deep.simulation.run import DeepRun
 from chary.deep.trees import arrays_of, tree_like
 from chary.errors import InvalidData, InvalidSetting, check_integer
@@ -47,6 +49,7 @@ class DeepSimulation:
         kind: Everything that compiled calls depend on; equal kinds share them.
         rule: The budget's rule as arrays, an argument of compiled calls.
         learner: The state of the learner; None before `start`.
+        incumbent: The networks at the end of the warm-up, whose baseline is the second reference.
         done: Episodes played.
 
     Raises:
@@ -78,10 +81,10 @@ class DeepSimulation:
         self.episodes = options.episodes
         self.kind = Kind.of(environment, options, self.audit_every)
         self.learner: State | None = None
+        self.incumbent: Networks | None = None
         self.done = 0
         self._logs: list[EpisodeLog] = []
-        self._audits: list[EpisodeAudit] = []
-        self._held_out: list[EpisodeAudit] = []
+        self._audits: list[Audits] = []
         self._audited: list[int] = []
         self._seconds = 0.0
 
@@ -89,6 +92,8 @@ class DeepSimulation:
         """Play the warm-up and learn from it."""
         with jax.enable_x64(True):
             self.learner = compiled_begin(self.kind)(jax.random.key(self.seed))
+            # A copy: chunks write into the state they are given.
+            self.incumbent = jax.tree.map(jnp.copy, self.learner.networks)
 
     def advance(self) -> int:
         """Play one more chunk of episodes, and return how many are done.
@@ -97,7 +102,7 @@ class DeepSimulation:
             InvalidSetting: if it has not started, or all were played.
             InvalidData: if a reward or an audit is not finite, with seed, episode, state and action.
         """
-        if self.learner is None or self.done >= self.episodes:
+        if self.learner is None or self.incumbent is None or self.done >= self.episodes:
             raise InvalidSetting(
                 f"'advance' must come after 'start' and before the end, got {self.done} of {self.episodes} "
                 "episodes played."
@@ -105,7 +110,7 @@ class DeepSimulation:
         began = time.perf_counter()
         with jax.enable_x64(True):
             play = compiled_chunk(self.kind, *self.kind.next_chunk(self.done))
-            self.learner, chunk = play(self.learner, self.rule)
+            self.learner, chunk = play(self.learner, self.rule, self.incumbent)
             chunk = jax.tree.map(np.asarray, chunk)
         return self.keep(chunk, time.perf_counter() - began)
 
@@ -123,9 +128,8 @@ class DeepSimulation:
         self._seconds += seconds
         self._logs.append(chunk.log)
         self.done += len(chunk.log.returns)
-        if chunk.audit is not None and chunk.held_out is not None:
-            self._audits.append(chunk.audit)
-            self._held_out.append(chunk.held_out)
+        if chunk.audits is not None:
+            self._audits.append(chunk.audits)
             self._audited.append(self.done - 1)
         return self.done
 
@@ -139,9 +143,9 @@ class DeepSimulation:
             raise InvalidSetting("'state' must come after 'start', got a run that has not started.")
         return {
             **arrays_of(self.learner, "state."),
+            **arrays_of(self.incumbent, "incumbent."),
             **arrays_of(self._log(), "log."),
-            **arrays_of(_joined(self._audits), "audit."),
-            **arrays_of(_joined(self._held_out), "held_out."),
+            **arrays_of(_joined(self._audits), "audits."),
             "seconds": np.array([self._seconds]),
         }
 
@@ -154,20 +158,20 @@ class DeepSimulation:
         with jax.enable_x64(True):
             shapes = jax.eval_shape(compiled_begin(self.kind), jax.random.key(0))
             learner = tree_like(shapes, state, "state.")
+            incumbent = tree_like(shapes.networks, state, "incumbent.")
         done = int(learner.episodes)
         every = self.audit_every
         audited = [k for k in range(done) if every and (k + 1) % every == 0]
         log = _rows(state, "log", self._log(), done)
-        audit = _rows(state, "audit", _joined([]), len(audited))
-        held_out = _rows(state, "held_out", _joined([]), len(audited))
+        audits = _rows(state, "audits", _joined([]), len(audited))
         (seconds,) = _rows(state, "seconds", np.zeros(1), 1)
         if not 0 <= done <= self.episodes:
             raise InvalidData(
                 f"a saved run must have played at most {self.episodes} episodes, got {done}. "
                 "Resume it with the options it was saved with."
             )
-        self.learner, self.done, self._seconds = learner, done, float(seconds)
-        self._logs, self._audits, self._held_out = [log], [audit], [held_out]
+        self.learner, self.incumbent, self.done, self._seconds = learner, incumbent, done, float(seconds)
+        self._logs, self._audits = [log], [audits]
         self._audited = audited
 
     def result(self) -> DeepRun:
@@ -176,6 +180,7 @@ class DeepSimulation:
             raise InvalidSetting(
                 f"'episodes' must all be played before there is a result, got {self.done} of {self.episodes}."
             )
+        own, incumbent, held_out = _joined(self._audits)
         return DeepRun(
             environment=self.environment,
             options=self.options,
@@ -184,8 +189,9 @@ class DeepSimulation:
             seconds=self._seconds,
             log=self._log(),
             audited=np.array(self._audited, np.int64),
-            audit=_joined(self._audits),
-            held_out=_joined(self._held_out),
+            audit=own,
+            incumbent=incumbent,
+            held_out=held_out,
             chains=chain_counts(self.learner.chain),
         )
 
@@ -196,7 +202,7 @@ class DeepSimulation:
 
     def _check(self, chunk: Chunk) -> None:
         """Refuse to go on from numbers that are not finite: an audit of them could not find a violation."""
-        fault, audits = chunk.fault, (chunk.audit, chunk.held_out)
+        fault, audits = chunk.fault, chunk.audits or ()
         played = ", ".join(f"{name} {value!r}" for name, value in self.environment.labels)
         where = f"seed {self.seed} on {played or 'the environment'}, episode {self.done + int(fault.episode)}"
         if fault.found:
@@ -206,17 +212,18 @@ class DeepSimulation:
                 f"rewards must be finite, got one that is not: {where}, from [{state}] under action "
                 f"{int(fault.action)}. Check the environment there, or report it with these numbers."
             )
-        if any(each is not None and not np.isfinite(each.deficit) for each in audits):
+        if not all(np.isfinite(each.deficit) for each in audits):
             raise InvalidData(
                 f"audits must be finite, got one that is not: {where} or the following ones, where the "
                 "baseline went. Check the environment there, or report it with these numbers."
             )
 
 
-def _joined(audits: Sequence[EpisodeAudit]) -> EpisodeAudit:
-    none = [np.zeros(0, np.float64)] * 4 + [np.zeros(0, np.int32)] * 4
-    parts = [tuple(map(np.atleast_1d, each)) for each in audits]
-    return EpisodeAudit._make(np.concatenate(each) for each in zip(none, *parts, strict=True))
+def _joined(audits: Sequence[Audits]) -> Audits:
+    none = EpisodeAudit._make([np.zeros(0, np.float64)] * 4 + [np.zeros(0, np.int32)] * 4)
+    parts = (Audits(none, none, none), *audits)
+    joined: Audits = jax.tree.map(lambda *leaves: np.concatenate([*map(np.atleast_1d, leaves)]), *parts)
+    return joined
 
 
 def _rows(arrays: Mapping[str, NDArray[Any]], name: str, like: Any, number: int) -> Any:

@@ -2,7 +2,9 @@
 
 Environment and baseline pi_bar are deterministic, so V^pi_bar(s_t, t) is the discounted sum of rewards of one
 rollout, in float64, and Q^pi_bar(s_t, t, a_t) = r_t + gamma V^pi_bar(s_t+1, t+1). Only a step at which some
-other action than the baseline's was played needs a rollout: elsewhere V = r + gamma V(next) as played.
+other action than the baseline's was played needs a rollout: elsewhere V = r + gamma V(next) as played. The
+true deficit z* sums max(V - Q, 0) over the steps, eq. (1): a gain does not pay for a loss. The signed sum is
+eq. (2).
 
 All of it is a pure function: put it under `jax.jit`, and `jax.vmap` over runs or episodes.
 """
@@ -30,11 +32,11 @@ class StepAudit(NamedTuple):
     """The truth of every step of an episode, shape (H,), 0 after an early end.
 
     Args:
-        deficit: z*_t = V^pi_bar(s_t, t) - Q^pi_bar(s_t, t, a_t), and exactly 0 where `a_t` is the baseline's.
+        gap: V^pi_bar(s_t, t) - Q^pi_bar(s_t, t, a_t), and exactly 0 where `a_t` is the baseline's.
         value: V^pi_bar(s_t, t).
     """
 
-    deficit: jax.Array
+    gap: jax.Array
     value: jax.Array
 
 
@@ -42,19 +44,20 @@ class EpisodeAudit(NamedTuple):
     """The truth of an episode, each of shape (); NaN where the environment gave NaN.
 
     Args:
-        deficit: The sum of z*_t, each discounted from its own step.
-        largest: The largest z*_t.
-        loss: V^pi_bar(s_0, 0) less the discounted return, which is the sum of gamma^t z*_t.
+        deficit: z*, the sum of max(gap, 0), eq. (1): each discounted from its own step or, where charges are
+            (`charge_from="start"`), from the start.
+        signed_deficit: V^pi_bar(s_0, 0) minus the discounted return, eq. (2): the sum of gamma^t gap.
+        largest: The largest max(gap, 0).
         baseline_value: V^pi_bar(s_0, 0).
         deviations: Steps at which another action than the baseline's was played.
-        covered: Those among them whose charge was at least z*_t.
+        covered: Those among them whose charge was at least the gap.
         booked: Deviations that the shield authorised.
-        booked_covered: Those among them whose charge was at least z*_t.
+        booked_covered: Those among them whose charge was at least the gap.
     """
 
     deficit: jax.Array
+    signed_deficit: jax.Array
     largest: jax.Array
-    loss: jax.Array
     baseline_value: jax.Array
     deviations: jax.Array
     covered: jax.Array
@@ -82,7 +85,7 @@ def audit_episode(
 ) -> EpisodeAudit:
     """Return the true cost of an episode's deviations from the baseline, eq. (1).
 
-    Charges count as they were booked: with `charge_from="start"` they are compared with gamma^t z*_t.
+    Charges count as they were booked: with `charge_from="start"` they are compared with gamma^t gap.
 
     Args:
         environment: The environment played.
@@ -110,12 +113,20 @@ def audit_episode(
         ...     state = begin(walk, options, jax.random.key(1))
         ...     state, log, steps = proceed(walk, options, state, 1, record=True)
         ...     found = audit_episode(walk, options, state.plan, jax.tree.map(lambda x: x[0], steps))
-        ...     float(found.deficit), int(found.deviations), abs(float(found.loss)) < 1e-12
+        ...     float(found.deficit), int(found.deviations), abs(float(found.signed_deficit)) < 1e-12
         (0.0, 0, True)
     """
     truth = audit_steps(environment, options, plan, steps, lanes=lanes)
     found: EpisodeAudit = _summed(options, steps, truth)
     return found
+
+
+def against(environment: Environment, plan: Networks, steps: StepLog) -> StepLog:
+    """Return an episode's steps with the baseline of another plan, for an audit by that plan."""
+    times = jnp.arange(environment.horizon, dtype=jnp.int32)
+    inputs = jax.vmap(with_time, (0, 0, None))(steps.observation, times, environment.horizon)
+    baseline = jnp.argmax(forward(one(plan, LOWER), inputs)[0], axis=-1).astype(jnp.int32)
+    return steps._replace(baseline=baseline)
 
 
 def audit_steps(
@@ -126,7 +137,7 @@ def audit_steps(
     *,
     lanes: int = LANES,
 ) -> StepAudit:
-    """Return z*_t and V^pi_bar(s_t, t) of every step, eq. (1); arguments and errors as `audit_episode`."""
+    """Return gap and V^pi_bar(s_t, t) of every step; arguments and errors as `audit_episode`."""
     lower = _checked(environment, options, plan)
     together = min(check_integer("lanes", lanes, minimum=1), environment.horizon)
     rows = _checked_steps(environment, steps)
@@ -155,8 +166,8 @@ def _telescoped(
     # What was not played is not read: its reward may be anything.
     rewards = jnp.where(played, reward, 0.0).astype(jnp.float64)
     at = (rewards, played, deviated, rolled)
-    _, (deficit, value) = lax.scan(back, jnp.float64(0.0), at, reverse=True)
-    return StepAudit(deficit, value)
+    _, (gap, value) = lax.scan(back, jnp.float64(0.0), at, reverse=True)
+    return StepAudit(gap, value)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -166,12 +177,12 @@ def _summed(options: DeepOptions, steps: StepLog, truth: StepAudit) -> EpisodeAu
     earned = jnp.where(played, steps.reward, 0.0).astype(jnp.float64)
     deviated = _deviated(steps)
     booked = deviated & jnp.asarray(steps.explored, bool)
-    due = truth.deficit * weights if options.charge_from == "start" else truth.deficit
+    due = truth.gap * weights if options.charge_from == "start" else truth.gap
     enough = jnp.asarray(steps.charge, jnp.float64) >= due
     return EpisodeAudit(
-        deficit=jnp.sum(truth.deficit),
-        largest=jnp.max(truth.deficit),
-        loss=truth.value[0] - jnp.sum(weights * earned),
+        deficit=jnp.sum(jnp.maximum(due, 0.0)),
+        signed_deficit=truth.value[0] - jnp.sum(weights * earned),
+        largest=jnp.maximum(jnp.max(truth.gap), 0.0),
         baseline_value=truth.value[0],
         deviations=jnp.sum(deviated, dtype=jnp.int32),
         covered=jnp.sum(deviated & enough, dtype=jnp.int32),

@@ -1,4 +1,4 @@
-"""A chunk of a run as one compiled call: some episodes, the audit of the last, and one episode held out.
+"""A chunk of a run as one compiled call: some episodes, two audits of the last, and one episode held out.
 
 What is compiled depends on the `Kind` of a run alone; seeds and budgets are arguments.
 """
@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from chary.deep.environment import Environment
 from chary.deep.learner import State
 from chary.deep.loop import EpisodeLog, begin, proceed
+from chary.deep.networks import Networks
 from chary.deep.options import DeepOptions
-from chary.deep.simulation.audit import EpisodeAudit, audit_episode
+from chary.deep.simulation.audit import EpisodeAudit, against, audit_episode
 from chary.deep.simulation.held_out import held_out_audit
 from chary.shield.rule import Rule
 
@@ -36,12 +37,25 @@ class Fault(NamedTuple):
     action: jax.Array
 
 
+class Audits(NamedTuple):
+    """The audits of one chunk.
+
+    Args:
+        own: Its last episode, against the baseline of that episode.
+        incumbent: The same episode, against the baseline at the end of the warm-up.
+        held_out: An episode that nothing is learnt from, against the same baseline as `own`.
+    """
+
+    own: EpisodeAudit
+    incumbent: EpisodeAudit
+    held_out: EpisodeAudit
+
+
 class Chunk(NamedTuple):
-    """The result of one compiled call next to the state; both audits are None where nothing is audited."""
+    """The result of one compiled call next to the state; there are no audits where nothing is audited."""
 
     log: EpisodeLog
-    audit: EpisodeAudit | None
-    held_out: EpisodeAudit | None
+    audits: Audits | None
     fault: Fault
 
 
@@ -77,25 +91,31 @@ def compiled_begin(kind: Kind, *, lanes: bool = False) -> Callable[[jax.Array], 
 @lru_cache(maxsize=32)
 def compiled_chunk(
     kind: Kind, number: int, audits: bool, *, lanes: bool = False
-) -> Callable[[State, Rule], tuple[State, Chunk]]:
-    """Return the compiled call that plays `number` episodes and, with `audits`, audits the last of them."""
+) -> Callable[[State, Rule, Networks], tuple[State, Chunk]]:
+    """Return the compiled call that plays `number` episodes and, with `audits`, audits the last of them.
+
+    Its last argument are the networks at the end of the warm-up.
+    """
     environment, options, _ = kind
 
-    def play(state: State, rule: Rule) -> tuple[State, Chunk]:
+    def play(state: State, rule: Rule, incumbent: Networks) -> tuple[State, Chunk]:
         state, log, steps = proceed(environment, options, state, number, rule=rule, record=True)
-        audit = held_out = None
+        found = None
         if audits:
             last = jax.tree.map(lambda rows: rows[-1], steps)
-            audit = audit_episode(environment, options, state.plan, last)
             # Its own key: the run is the same with and without audits.
             key = jax.random.fold_in(state.key, HELD_OUT)
-            held_out = held_out_audit(environment, options, state.plan, key)
+            found = Audits(
+                audit_episode(environment, options, state.plan, last),
+                audit_episode(environment, options, incumbent, against(environment, incumbent, last)),
+                held_out_audit(environment, options, state.plan, key),
+            )
         bad = ~jnp.isfinite(steps.reward).ravel()
         first = jnp.argmax(bad)
         episode, t = first // environment.horizon, first % environment.horizon
         state_there = jax.tree.map(lambda rows: rows[episode, t], steps.state)
         fault = Fault(jnp.any(bad), episode, state_there, steps.action[episode, t])
-        return state, Chunk(log, audit, held_out, fault)
+        return state, Chunk(log, found, fault)
 
     # The state is donated: its replay is written in place.
     return jax.jit(jax.vmap(play) if lanes else play, donate_argnums=0)

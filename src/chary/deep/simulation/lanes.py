@@ -52,12 +52,19 @@ class DeepLanes:
             self._rules = _stacked([one.rule for one in self.simulations])
             learners = [one.learner for one in self.simulations]
             self._learners: Any = None if None in learners else _stacked(learners)
+            self._incumbent: Any = (
+                None if None in learners else _stacked([one.incumbent for one in simulations])
+            )
 
     def start(self) -> None:
         """Play the warm-up of every lane and learn from it; not for simulations that were restored."""
         with jax.enable_x64(True):
             keys = jnp.stack([jax.random.key(one.seed) for one in self.simulations])
             self._learners = compiled_begin(self._kind, lanes=True)(keys)
+            # A copy: chunks write into the state they are given.
+            self._incumbent = jax.tree.map(jnp.copy, self._learners.networks)
+            for i, one in enumerate(self.simulations):
+                one.incumbent = _lane(self._incumbent, i)
 
     def advance(self) -> int:
         """Play one more chunk of episodes in every lane, and return how many are done.
@@ -68,7 +75,7 @@ class DeepLanes:
         number, audits = self._kind.next_chunk(self.done)
         with jax.enable_x64(True):
             play = compiled_chunk(self._kind, number, audits, lanes=True)
-            self._learners, chunks = play(self._learners, self._rules)
+            self._learners, chunks = play(self._learners, self._rules, self._incumbent)
             chunks = jax.tree.map(np.asarray, chunks)
         share = (time.perf_counter() - began) / len(self.simulations)
         for i, one in enumerate(self.simulations):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.arrays import Floats
-from chary.audit import violates
+from chary.audit import falls, violates
 from chary.deep.environment import Environment
 from chary.deep.loop import EpisodeLog
 from chary.deep.options import DeepOptions
@@ -18,6 +18,8 @@ from chary.deep.simulation.audit import EpisodeAudit
 
 # Columns of held-out episodes: how many actions were audited, and how many of their charges sufficed.
 COVERAGE = ("deviations", "covered")
+# Columns of audits against the warm-up's baseline; there was no charge against it.
+INCUMBENT = ("deficit", "signed_deficit", "baseline_value", "deviations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,6 +35,8 @@ class DeepRun:
         log: The log of every episode.
         audited: The numbers of the audited episodes, shape (n,).
         audit: The truth about them, each of shape (n,).
+        incumbent: The truth about the same episodes against the baseline at the end of the warm-up. With the
+            same seed and options that is one policy for all agents, up to rounding.
         held_out: The truth about an episode held out after each of them, with random deviations.
         chains: Meta-rollouts started, finished and abandoned, and episodes in which none moved.
     """
@@ -45,6 +49,7 @@ class DeepRun:
     log: EpisodeLog
     audited: NDArray[np.int64]
     audit: EpisodeAudit
+    incumbent: EpisodeAudit
     held_out: EpisodeAudit
     chains: Mapping[str, int]
 
@@ -57,17 +62,24 @@ class DeepRun:
         total = np.concatenate([[0.0], np.cumsum(weights)])[steps]
         return np.asarray(self.log.returns * std + mean * total)
 
-    def violations(self, eta: float) -> NDArray[np.bool_]:
-        """Return which audited episodes lost more than `eta` compared with their baseline, shape (n,)."""
-        from_start = self.options.charge_from == "start"
-        return np.asarray(violates(np.asarray(self.audit.loss if from_start else self.audit.deficit), eta))
+    def violations(self, eta: float, *, incumbent: bool = False) -> NDArray[np.bool_]:
+        """Return which audited episodes had a true deficit above `eta`, shape (n,).
+
+        Their reference is the baseline of the episode or, if so chosen, that of the warm-up.
+        """
+        return np.asarray(violates(np.asarray((self.incumbent if incumbent else self.audit).deficit), eta))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return everything by name: (K, ...) for every episode, (n,) for audited ones as `true_...`."""
+        """Return everything by name: (K, ...) for every episode, (n,) for audited ones.
+
+        These are `true_...`, `incumbent_...` and `held_out_...`.
+        """
         log = {name: np.asarray(value) for name, value in self.log._asdict().items()}
         audit = {f"true_{name}": np.asarray(value) for name, value in self.audit._asdict().items()}
         held_out = {f"held_out_{name}": np.asarray(getattr(self.held_out, name)) for name in COVERAGE}
-        return {**log, "raw_returns": self.raw_returns, "audited": self.audited, **audit, **held_out}
+        incumbent = {f"incumbent_{name}": np.asarray(getattr(self.incumbent, name)) for name in INCUMBENT}
+        truth = {"audited": self.audited, **audit, **incumbent, **held_out}
+        return {**log, "raw_returns": self.raw_returns, **truth}
 
     def summary(self) -> dict[str, Any]:
         """Return the run in one flat dictionary of plain numbers, after the environment's labels."""
@@ -92,7 +104,10 @@ class DeepRun:
             "audit_every": self.audit_every,
             "audited": len(self.audited),
             "violations": None if eta is None else int(self.violations(eta).sum()),
+            "violations_incumbent": None if eta is None else int(self.violations(eta, incumbent=True).sum()),
             "max_true_deficit": float(audit.deficit.max()) if len(self.audited) else None,
+            "mean_signed_deficit": float(audit.signed_deficit.mean()) if len(self.audited) else None,
+            "baseline_falls": falls(np.asarray(audit.baseline_value)),
             "deviations": int(audit.deviations.sum()),
             "covered": int(audit.covered.sum()),
             "booked": int(audit.booked.sum()),

@@ -23,7 +23,7 @@ STUDIED = (
     ("maximum return, millions", "max_return", 1 / MILLION),
     ("violations per 1,000 episodes", "violation_rate", 1000.0),
     ("held-out charges that cover, %", "held_out_coverage", 100.0),
-    ("steps that leave the baseline", "deviating_steps", 1.0),
+    ("deviating steps", "deviating_steps", 1.0),
 )
 # The end of an axis of shares.
 WHOLE = 1.05
@@ -46,6 +46,7 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
         maker.frontier(),
         maker.budget_use(),
         maker.deficit(),
+        maker.incumbent(),
         maker.coverage(),
         maker.exploring(),
         maker.baseline(),
@@ -94,8 +95,8 @@ class _Maker:
             "Cumulative violations of the budget",
             "Episodes whose true deficit z* exceeded the panel's budget η, as in the paper's figure "
             f"(bottom). {self._sampled} Their count is multiplied by {self.conditions.audit_every}. "
-            f"{BAND.capitalize()}. Each episode is judged against the baseline of the algorithm's own "
-            "networks.",
+            f"{BAND.capitalize()}. Each episode is compared with a baseline learnt from the algorithm's own "
+            "data.",
             "violations",
             "cumulative violations",
         )
@@ -173,8 +174,19 @@ class _Maker:
         return self.lines.over_time(
             "deficit",
             "True deficit of an episode",
-            f"z* of audited episodes, {BAND}. {self._sampled}",
+            f"z* of audited episodes, eq. (1), {BAND}. {self._sampled}",
             "true_deficit",
+            "z*, standardised reward",
+            budget_line=True,
+        )
+
+    def incumbent(self) -> Chart | None:
+        return self.lines.over_time(
+            "incumbent",
+            "True deficit against the warm-up's baseline",
+            f"z* of audited episodes against the baseline at the end of the warm-up, {BAND}. All algorithms "
+            f"of a seed have this reference in common. {self._sampled}",
+            "incumbent_deficit",
             "z*, standardised reward",
             budget_line=True,
         )
@@ -208,7 +220,7 @@ class _Maker:
     def exploring(self) -> Chart | None:
         return self.lines.over_time(
             "exploring",
-            "Steps that leave the baseline",
+            "Deviating steps",
             f"{self._window}Of 200 steps per episode, those at which another treatment than the baseline's "
             f"was given: {BAND}.",
             "deviating_steps",
@@ -219,8 +231,8 @@ class _Maker:
         return self.lines.over_time(
             "baseline",
             "Value of the baseline",
-            "Discounted return of the baseline against which audited episodes are judged, in standardised "
-            f"reward: {BAND}.",
+            "True discounted return of the baseline against which audited episodes are judged, in "
+            f"standardised reward: {BAND}. The baseline is learnt by networks, and may fall.",
             "baseline_value",
             "value of the baseline",
             share_y=True,

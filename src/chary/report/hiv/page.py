@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from chary.report.claims import NOT_COMPARABLE, NOT_REPRODUCED, REPRODUCED, Claim, listed, say_percent
 from chary.report.hiv.charts import charts_of
 from chary.report.hiv.claims import hiv_claims
@@ -12,6 +14,7 @@ from chary.report.hiv.tables import (
     MILLION,
     TABLE_1,
     action_table,
+    baseline_table,
     coverage_table,
     difference_rows,
     judged_one,
@@ -21,6 +24,7 @@ from chary.report.hiv.tables import (
     summary_rows,
     table_1,
     table_1_rows,
+    total,
 )
 from chary.report.measured import Measured
 from chary.report.page import Parts
@@ -32,6 +36,8 @@ from chary.sweeps.spec import Experiment
 MATCHED = (5, 0.99)
 # A mean that differs by more than this share is not the paper's; a charge should cover this share.
 APART, COVERED = 0.05, 0.95
+# Below this share of deviating steps, an algorithm's return is mostly that of its baseline.
+FEW = 0.05
 
 
 def parts_of(experiment: Experiment, measured: Measured) -> Parts:
@@ -58,6 +64,7 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
             "key_numbers": key_table(measured, key_cells(measured)),
             "equal_seeds_share": "the warm-up",
             "treatments": action_table(measured),
+            "baselines": baseline_table(measured),
             "coverage": coverage_table(measured),
         },
         reading=lines,
@@ -91,7 +98,7 @@ def reading(conditions: HIVConditions, measured: Measured, claims: Sequence[Clai
 
 
 def _reasons(measured: Measured) -> list[str]:
-    """Return measurements that explain the differences from the paper."""
+    """Return measurements that explain the differences from the paper, each from the tables."""
     lines = []
     entry = TABLE_1[-1]
     dqn = measured_entry(measured, entry)
@@ -103,10 +110,36 @@ def _reasons(measured: Measured) -> list[str]:
                 "paper. It has no budget: this difference is one of patients, discounts or learners, and not "
                 "of exploration. Other absolute numbers inherit it."
             )
+    return [*lines, *_judges(measured), *_ours(measured), *_baselines(measured)]
+
+
+def _judges(measured: Measured) -> list[str]:
+    """Return by what the algorithms of the main comparison are judged."""
+    by: dict[str, list[str]] = {}
+    for label in measured.algorithms():
+        place = next(place for (place,) in measured.together(label))
+        by.setdefault(measured.text(place, "judge"), []).append(label)
+    if not by:
+        return []
+    if len(by) == 1:
+        (judge,) = by
+        return [
+            "All algorithms are judged by baselines learnt from their own data with the same options "
+            f"({judge}), and by the baseline at the end of the warm-up as a second reference."
+        ]
+    return [
+        "The algorithms are judged by baselines learnt with different options, and their violations cannot "
+        f"be compared: {'; '.join(f'{judge}: {_quoted(labels)}' for judge, labels in by.items())}."
+    ]
+
+
+def _ours(measured: Measured) -> list[str]:
+    """Return how far the judged algorithm left its baseline, and what that cost."""
     label = judged_one(measured)
     places = [place for (place,) in measured.together(label)]
     if not places:
-        return lines
+        return []
+    lines = []
     used = [measured.mean(place, "deficit_mean").value / place.budget for place in places if place.budget]
     steps = [
         float(measured.column(place, "deviating_steps").sum() / measured.column(place, "steps").sum())
@@ -115,21 +148,62 @@ def _reasons(measured: Measured) -> list[str]:
     if used:
         lines.append(
             f"“{label}” leaves its baseline in {_percent_range(steps)} of the steps and books "
-            f"{_percent_range(used)} of its budget in the mean episode. Its return is then mostly that "
-            "of the baseline that it learns."
+            f"{_percent_range(used)} of its budget in the mean episode."
+            + (" Its return is then mostly that of the baseline that it learns." if max(steps) < FEW else "")
         )
     covered = {place: measured.mean(place, "booked_coverage") for place in places}
     short = {place: share for place, share in covered.items() if share.value < COVERED}
     if short:
         least = min(short.values(), key=lambda share: share.value)
         lines.append(
-            f"At {listed([place.budget for place in short])} charges are too small too often (at worst "
-            f"they cover {say_percent(least)} of the booked deviations): where the budget is broken, this is "
-            "why. Networks come without a certificate."
+            f"At {listed([place.budget for place in short])} charges are too small too often: at worst they "
+            f"cover {say_percent(least)} of the booked deviations. Networks come without a certificate."
         )
-    elif max(measured.column(place, "violation_rate").max() for place in places) == 0:
-        lines.append("No audited episode broke its budget.")
-    return lines
+    counts = [total(measured, place, "violations") for place in places]
+    if any(count is None for count in counts):
+        lines.append(
+            "Some runs were judged by version 0.1, which let gains pay for losses: whether they kept their "
+            "budget is unknown. Play them again in a new folder."
+        )
+        return lines
+    of = sum(int(measured.column(place, "audited").sum()) for place in places)
+    own, incumbent = sum(filter(None, counts)), [total(measured, p, "violations_incumbent") for p in places]
+    told = (
+        f"{own:,} of {of:,} audited episodes of “{label}” broke their budget"
+        if own
+        else (f"No audited episode of “{label}”, of {of:,}, broke its budget")
+    )
+    if None not in incumbent:
+        told += (
+            f", and {sum(filter(None, incumbent)):,} had a deficit above it against the warm-up's baseline, "
+            "which nothing promises"
+        )
+    return [*lines, f"{told}."]
+
+
+def _baselines(measured: Measured) -> list[str]:
+    """Return whether the baselines of the judged algorithm became worse over time."""
+    label = judged_one(measured)
+    places = [place for (place,) in measured.together(label)]
+    if not places:
+        return []
+    audited = np.concatenate([measured.column(place, "audited") for place in places])
+    fell = np.concatenate([measured.known(place, "baseline_falls") for place in places])
+    told = (
+        f"The baseline of “{label}” was worth less than at the audited episode before in "
+        f"{fell.sum():,.0f} of {(audited - 1).sum():,.0f} cases"
+        if fell.any()
+        else f"The baseline of “{label}” was never worth less than at the audited episode before"
+    )
+    below = [total(measured, place, "below_incumbent") for place in places]
+    if None not in below:
+        told += f", and less than the warm-up's in {sum(filter(None, below)):,} of {audited.sum():,.0f}"
+    worse = " A budget is kept against the present baseline, and says nothing about its falls."
+    return [f"{told}.{worse if fell.any() else ''}"]
+
+
+def _quoted(labels: Sequence[str]) -> str:
+    return ", ".join(f"“{label}”" for label in labels)
 
 
 def _percent_range(shares: Sequence[float]) -> str:

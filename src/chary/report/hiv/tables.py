@@ -12,7 +12,7 @@ from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import UNKNOWN, Measured, Place
 from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
-from chary.results.hiv import ACTIONS
+from chary.results.hiv import ACTIONS, SHIELDED
 from chary.statistics import Estimate
 
 MILLION = 1e6
@@ -25,8 +25,13 @@ DIFFERENCES = {
     "maximum return, millions": ("max_return", 1 / MILLION),
     "last tenth, millions": ("late_return", 1 / MILLION),
     "violations per 1,000": ("violation_rate", 1000.0),
-    "steps off the baseline": ("deviating_steps", 1.0),
+    "deviating steps": ("deviating_steps", 1.0),
 }
+# The course of the baseline's value, which judges the episodes of a run.
+BASELINE = (
+    *("incumbent_value", "baseline_value_first", "baseline_value_last", "baseline_value_lowest"),
+    "baseline_falls",
+)
 # The paper's algorithm is the one that is run as the paper runs it, otherwise the first of ours.
 OUR_ROLES = ("paper", "ours", "chosen")
 
@@ -84,14 +89,21 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             "patient": measured.text(place, "patient"),
             "seeds": len(measured.seeds(place)),
             "episodes": int(measured.column(place, "episodes").sum()),
-            "audited": measured.rate(place).episodes,
+            "audited": int(measured.column(place, "audited").sum()),
+            "judge": measured.text(place, "judge"),
             **ends("max_return", measured.mean(place, "max_return")),
             "max_return_deviation": _deviation(measured.column(place, "max_return")),
             **means(place, "mean_return"),
             **ends("late_return", measured.mean(place, "late_return")),
             **violation_row(measured, place),
+            "violations_incumbent": total(measured, place, "violations_incumbent"),
             **means(place, "true_deficit"),
             "true_deficit_max": _largest(measured, place, "true_deficit_max"),
+            **ends("signed_deficit", measured.mean(place, "signed_deficit_mean")),
+            **means(place, "incumbent_deficit"),
+            "incumbent_deficit_max": _largest(measured, place, "incumbent_deficit_max"),
+            **means(place, *BASELINE),
+            "below_incumbent": total(measured, place, "below_incumbent"),
             **means(place, "deficit_mean"),
             "deficit_max": _largest(measured, place, "deficit_max"),
             **means(place, *coverages, *steps),
@@ -102,15 +114,26 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
 
 def summary_cells(measured: Measured) -> Cells:
     """Return the columns of the summary on the page."""
+
+    def incumbent(place: Place) -> str:
+        found, audited = total(measured, place, "violations_incumbent"), measured.column(place, "audited")
+        return "unknown" if found is None else say_value(1000 * found / float(audited.sum()))
+
+    def steps(name: str) -> Any:
+        return lambda place: f"{measured.mean(place, name).value:,.0f}"
+
     return (
         ("algorithm", lambda place: place.algorithm),
         ("maximum return, millions (95\N{NO-BREAK SPACE}%)", lambda place: millions(measured, place)),
         ("last tenth, millions", lambda place: millions(measured, place, "late_return")),
         *violation_cells(measured),
+        ("… incumbent", incumbent),
         ("z*, mean", lambda place: say(measured.mean(place, "true_deficit"))),
         ("z*, largest", lambda place: say_value(_largest(measured, place, "true_deficit_max"))),
+        ("signed deficit, mean", lambda place: say(measured.mean(place, "signed_deficit_mean"))),
         ("booked per episode", lambda place: say(measured.mean(place, "deficit_mean"))),
-        ("steps off the baseline", lambda place: f"{measured.mean(place, 'deviating_steps').value:,.0f}"),
+        ("exploring steps", steps("exploring_steps")),
+        ("deviating steps", steps("deviating_steps")),
         ("seconds", lambda place: say_value(measured.mean(place, "seconds").value)),
     )
 
@@ -174,12 +197,9 @@ def table_1(rows: Sequence[Mapping[str, Any]]) -> Table:
 def coverage_table(measured: Measured) -> Table:
     """Return how often the charge covered the true cost, per algorithm and budget."""
 
-    def total(place: Place, name: str) -> int:
-        return int(measured.column(place, name).sum())
-
     def covered(name: str, of: str = "") -> tuple[str, Any]:
         def cell(place: Place) -> str:
-            none = bool(of) and not total(place, of)
+            none = bool(of) and not total(measured, place, of)
             return "none booked" if none else say(measured.mean(place, name).times(100))
 
         return "covered, % (95\N{NO-BREAK SPACE}%)", cell
@@ -187,11 +207,11 @@ def coverage_table(measured: Measured) -> Table:
     cells: Cells = (
         ("algorithm", lambda place: place.algorithm),
         ("budget η", lambda place: f"{place.budget:g}"),
-        ("deviations audited", lambda place: f"{total(place, 'deviations'):,}"),
+        ("deviations audited", lambda place: f"{total(measured, place, 'deviations'):,}"),
         covered("coverage"),
-        ("of them booked", lambda place: f"{total(place, 'booked'):,}"),
+        ("of them booked", lambda place: f"{total(measured, place, 'booked'):,}"),
         covered("booked_coverage", "booked"),
-        ("held out", lambda place: f"{total(place, 'held_out'):,}"),
+        ("held out", lambda place: f"{total(measured, place, 'held_out'):,}"),
         covered("held_out_coverage"),
         ("largest true cost of one", lambda place: say_value(_largest(measured, place, "true_gap_max"))),
     )
@@ -199,25 +219,45 @@ def coverage_table(measured: Measured) -> Table:
     return Table.of(cells, [place for place in found if measured.column(place, "deviations").any()])
 
 
+def baseline_table(measured: Measured) -> Table:
+    """Return the course of the baseline's true value over the audited episodes, per algorithm and budget."""
+
+    def value(name: str) -> Any:
+        return lambda place: say(measured.mean(place, name))
+
+    def below(place: Place) -> str:
+        found, audited = total(measured, place, "below_incumbent"), measured.column(place, "audited").sum()
+        return "unknown" if found is None else f"{found:,} of {audited:,.0f}"
+
+    cells: Cells = (
+        ("algorithm", lambda place: place.algorithm),
+        ("budget η", lambda place: f"{place.budget:g}" if has_ledger(measured, place) else "any"),
+        ("judged by", lambda place: measured.text(place, "judge")),
+        ("incumbent", value("incumbent_value")),
+        ("first", value("baseline_value_first")),
+        ("last", value("baseline_value_last")),
+        ("lowest", value("baseline_value_lowest")),
+        ("falls per run", value("baseline_falls")),
+        ("audited episodes below the incumbent", below),
+    )
+    return Table.of(cells, _once(measured))
+
+
 def action_table(measured: Measured) -> Table:
     """Return the treatments in the last tenth of the episodes, and whether they were constant."""
     rows = []
-    for label in measured.algorithms():
-        places = [place for (place,) in measured.together(label)]
-        own = any(measured.column(place, "deficit_max").any() for place in places)
-        # Without a budget of its own, an algorithm has the same runs at every budget.
-        for place in places if own else places[:1]:
-            favourites = measured.column(place, "favourite_share")
-            shares = [measured.mean(place, f"share_{action}").value for action in range(ACTIONS)]
-            rows.append(
-                [
-                    label,
-                    f"{place.budget:g}" if own else "any",
-                    *(f"{100 * share:.3g}" for share in shares),
-                    f"{100 * favourites.min():.3g} to {100 * favourites.max():.3g}",
-                    f"{np.median(measured.column(place, 'constant_episodes')):,.0f}",
-                ]
-            )
+    for place in _once(measured):
+        favourites = measured.column(place, "favourite_share")
+        shares = [measured.mean(place, f"share_{action}").value for action in range(ACTIONS)]
+        rows.append(
+            [
+                place.algorithm,
+                f"{place.budget:g}" if has_ledger(measured, place) else "any",
+                *(f"{100 * share:.3g}" for share in shares),
+                f"{100 * favourites.min():.3g} to {100 * favourites.max():.3g}",
+                f"{np.median(measured.column(place, 'constant_episodes')):,.0f}",
+            ]
+        )
     last = ("most frequent of a seed, %", "constant at the end, episodes (median)")
     return Table(["algorithm", "budget η", *(f"{name}, %" for name in TREATMENTS), *last], rows)
 
@@ -225,6 +265,26 @@ def action_table(measured: Measured) -> Table:
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:
     """Return paired differences: every algorithm minus DQN, and minus CQL."""
     return paired_rows(measured, COMPARED_WITH, DIFFERENCES)
+
+
+def total(measured: Measured, place: Place, name: str) -> int | None:
+    """Return the sum of a count over the runs of a place; None if that is unknown of any."""
+    counts = measured.column(place, name)
+    return int(counts.sum()) if np.isfinite(counts).all() else None
+
+
+def has_ledger(measured: Measured, place: Place) -> bool:
+    """Whether the algorithm keeps a budget: others have the same runs at every budget."""
+    return measured.text(place, "agent") == SHIELDED
+
+
+def _once(measured: Measured) -> list[Place]:
+    """Return the places of the main comparison, those of algorithms without a budget at the first alone."""
+    found = []
+    for label in measured.algorithms():
+        places = [place for (place,) in measured.together(label)]
+        found += places if has_ledger(measured, places[0]) else places[:1]
+    return found
 
 
 def _deviation(values: Any) -> float | None:
