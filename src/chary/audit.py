@@ -21,6 +21,12 @@ VALUE_CAP_TOLERANCE = 1e-9
 # A value that is lower by less than this did not fall.
 FALL_TOLERANCE = 1e-9
 
+BASELINE_OVER_TIME = (
+    "incumbent_value",
+    *("baseline_value_first", "baseline_value_last", "baseline_value_lowest"),
+    *("baseline_falls", "baseline_below_incumbent"),
+)
+
 
 class Evaluation(NamedTuple):
     """The exact values of one policy: `value` of shape (H + 1, S) and `q` of shape (H, P), by pair."""
@@ -42,13 +48,15 @@ class EpisodeAudit(NamedTuple):
 
     `regret` is unbiased for V*_0 - V^pi_0, `true_deficit` is z* of eq. (1) at the end of the episode
     (it never decreases, so also its largest value), `signed_deficit` is unbiased for the left side of
-    eq. (2), and `largest_gap` is the largest single max(V - Q, 0) that was played.
+    eq. (2), `largest_gap` is the largest single max(V - Q, 0) that was played, and `baseline_value` the
+    baseline's value, a mean over first states.
     """
 
     regret: float
     true_deficit: float
     signed_deficit: float
     largest_gap: float
+    baseline_value: float
 
 
 @final
@@ -190,7 +198,7 @@ def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline:
         signed_deficit += weight * gap
         largest_gap = max(largest_gap, gap)
         weight *= setting.discount
-    return EpisodeAudit(regret, true_deficit, signed_deficit, largest_gap)
+    return EpisodeAudit(regret, true_deficit, signed_deficit, largest_gap, truth.value_of_start(value))
 
 
 @overload
@@ -215,6 +223,24 @@ def falls(values: Floats) -> int:
         2
     """
     return int(np.sum(np.diff(values) < -FALL_TOLERANCE))
+
+
+def baseline_over_time(value: Floats, incumbent: float, span: float) -> dict[str, float | int | None]:
+    """Return the course of the baseline's true value (K,), NaN where it is unknown; None without any.
+
+    The incumbent's value, the first, the last and the lowest of the baseline's, the number of episodes in
+    which it was lower than in the episode before, and how far it was below the incumbent's at worst.
+
+    Example:
+        >>> baseline_over_time(np.array([0.5, 0.7, 0.4]), 0.5, 1.0)["baseline_falls"]
+        1
+    """
+    known = value[~np.isnan(value)]
+    if not len(known):
+        return dict.fromkeys(BASELINE_OVER_TIME)
+    below = max(incumbent - float(known.min()), 0.0)
+    found = (incumbent, float(known[0]), float(known[-1]), float(known.min()), falls(known / span), below)
+    return dict(zip(BASELINE_OVER_TIME, found, strict=True))
 
 
 def check_value_cap(largest: float, cap: float) -> None:

@@ -149,6 +149,8 @@ def specs(draw: st.DrawFn, mdp: FiniteMDP, *names: str) -> AgentSpec:
         "bonus_scale": 1.0 if bonus in ("l1", "kl") else draw(st.sampled_from([0.01, 0.0001])),
         "reward": draw(st.sampled_from(["known", "estimated"])),
     }
+    if draw(st.booleans()):
+        options["prior"] = [int(np.flatnonzero(row)[-1]) if row.any() else 0 for row in mdp.setting.allowed]
     if name == "chary":
         options["charge"] = draw(st.sampled_from(["paper", "coupled", "difference"]))
         options["rule"] = draw(st.sampled_from(["strict", "unlimited"]))
@@ -161,6 +163,10 @@ def test_every_episode_is_judged_as_the_audit_judges_it(data: st.DataObject, see
     spec = data.draw(specs(mdp, *AGENTS))
     run, again = run_of(mdp, spec, seed), replay(mdp, spec, seed)
     truth, span = Truth(mdp), mdp.scale.span
+    # The policy of the first day is the user's where there is one.
+    incumbent = again.frozen if spec.prior is None else spec.prior_actions(mdp.setting)
+    worth = truth.value_of_start(truth.evaluate(incumbent).value)
+    assert run.incumbent_value == pytest.approx(worth * span, abs=ROUNDING)
     assert run.steps is not None
     for k, played in enumerate(again.episodes):
         n = int(run.length[k])
@@ -169,9 +175,12 @@ def test_every_episode_is_judged_as_the_audit_judges_it(data: st.DataObject, see
         np.testing.assert_array_equal(actions, played.actions)
         assert (run.steps.action[k, n:] == -1).all()
         own = audit_episode(truth, states, actions, played.baseline)
-        frozen = audit_episode(truth, states, actions, again.frozen)
-        expected = np.array([own.regret, own.true_deficit, own.signed_deficit, frozen.true_deficit])
-        found = [a[k] for a in (run.regret, run.true_deficit, run.signed_deficit, run.frozen_deficit)]
+        first = audit_episode(truth, states, actions, incumbent)
+        expected = np.array(
+            [own.regret, own.true_deficit, own.signed_deficit, first.true_deficit, own.baseline_value]
+        )
+        deficits = (run.true_deficit, run.signed_deficit, run.incumbent_deficit)
+        found = [a[k] for a in (run.regret, *deficits, run.baseline_value)]
         np.testing.assert_allclose(found, expected * span, rtol=0, atol=ROUNDING)
         assert run.deviating_steps[k] == (actions != played.baseline[np.arange(n), states[:-1]]).sum()
         assert run.exploring_steps[k] == played.explored.sum()

@@ -38,9 +38,10 @@ from chary.planner._vectors import LANES
 from chary.shield import Rule
 from chary.simulation import Simulation, simulate
 from chary.simulation import _compiled as _compiled_run
-from chary.simulation._judge import PLAYED, Judge, evaluate_truly_into, new_judge
+from chary.simulation._judge import PLAYED, Judge, evaluate_truly_into, mean_at_start, new_judge
 from chary.simulation._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
 from chary.simulation._player import INCREMENTAL, SHIELD, Player
+from chary.simulation._record import EpisodeColumns, new_record
 from chary.simulation.run import Run
 
 # Several batches, the first of them guessed by hardly any data.
@@ -342,10 +343,19 @@ def planned() -> Planned:
 # Options are arguments: a literal would compile all kernels below once more.
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def check_both_into(
-    check: Check, k: int, player: Player, explores: bool, upper: bool, judge: Judge, since: int, states: Ints
+    check: Check,
+    k: int,
+    player: Player,
+    explores: bool,
+    upper: bool,
+    judge: Judge,
+    columns: EpisodeColumns,
+    since: int,
+    states: Ints,
 ) -> None:
     check_plan_into(check, k, player, explores, upper)
-    check_truth_into(check, k, judge, player.plan.baseline, since, states, len(states), player.scratch)
+    baseline, scratch = player.plan.baseline, player.scratch
+    check_truth_into(check, k, judge, columns, baseline, since, states, len(states), scratch)
 
 
 def found_in(here: Planned) -> Ints:
@@ -368,7 +378,9 @@ def found_in(here: Planned) -> Ints:
         mixture=new_mixture(UCBVI_KIND, frozen=here.plan.baseline),
         scratch=new_scratch(S),
     )
-    check_both_into(check, 17, player, True, True, here.judge, 1, np.zeros(H, dtype=np.int64))
+    columns = new_record(18, H, steps=False).episodes
+    columns.baseline_value[17] = mean_at_start(here.judge, here.judge.v_true)
+    check_both_into(check, 17, player, True, True, here.judge, columns, 1, np.zeros(H, dtype=np.int64))
     return check.found
 
 

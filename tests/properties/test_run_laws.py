@@ -380,7 +380,7 @@ def test_a_run_that_never_leaves_its_baseline_loses_nothing_against_it(
     mdp = draw_mdp(seed)
     assert not play(mdp, Baseline(**bounds), seed).true_deficit.any()
     frozen = play(mdp, Frozen(**bounds), seed)
-    assert not frozen.frozen_deficit.any()
+    assert not frozen.incumbent_deficit.any()
     assert (frozen.regret >= -ROUNDING).all()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chary.arrays import Floats, Ints
-from chary.audit import Truth, audit_episode, check_value_cap, gap_bound, violates
+from chary.audit import Truth, audit_episode, baseline_over_time, check_value_cap, gap_bound, violates
 from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting
 from chary.mdp import FiniteMDP
 
@@ -169,7 +169,22 @@ def test_evaluation_agrees_with_dense_matrices(seed: int, terminal: bool) -> Non
 
 
 def test_no_step_costs_nothing() -> None:
-    assert audit_episode(Truth(two_states()), [0], [], BASELINE) == (0.0, 0.0, 0.0, 0.0)
+    assert audit_episode(Truth(two_states()), [0], [], BASELINE)[:4] == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_the_baseline_falls_where_its_value_is_lower_than_before() -> None:
+    value = np.array([np.nan, 0.5, 0.5 - 1e-12, 0.7, 0.4, 0.6, 0.5])
+    found = baseline_over_time(value, 0.45, 1.0)
+    assert found.pop("baseline_below_incumbent") == pytest.approx(0.05)
+    assert found == {
+        "incumbent_value": 0.45,
+        "baseline_value_first": 0.5,
+        "baseline_value_last": 0.5,
+        "baseline_value_lowest": 0.4,
+        "baseline_falls": 2,
+    }
+    assert baseline_over_time(value, 0.3, 1.0)["baseline_below_incumbent"] == 0.0
+    assert set(baseline_over_time(np.full(3, np.nan), 0.3, 1.0).values()) == {None}
 
 
 def test_violation_has_a_tolerance() -> None:

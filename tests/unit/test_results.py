@@ -59,7 +59,7 @@ def test_numbers_are_those_of_the_runs(swept: Swept) -> None:
         assert row["regret_first_half"] + row["regret_second_half"] == pytest.approx(row["regret"])
         assert row["regret_early_slope"] == pytest.approx(run.regret[: EPISODES // 10].mean())
         assert row["violations"] == run.violations(row["budget"]).sum()
-        assert row["violations_frozen"] == run.violations(row["budget"], against="frozen").sum()
+        assert row["violations_incumbent"] == run.violations(row["budget"], against="incumbent").sum()
         assert row["violation_rate"] == row["violations"] / EPISODES
         assert row["true_deficit_max"] == run.true_deficit.max()
         assert row["signed_deficit_mean"] == pytest.approx(run.summary()["mean_signed_deficit"])

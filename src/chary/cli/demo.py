@@ -27,6 +27,7 @@ COLUMNS = (
     f"broke {JUDGED_AT:g}",
     "worst deficit",
     "exploring steps",
+    "deviating steps",
     "episodes/s",
 )
 
@@ -107,6 +108,7 @@ def row(contestant: Contestant, run: Run) -> tuple[str, ...]:
         f"{run.violations(JUDGED_AT).sum()}",
         f"{run.true_deficit.max():.3f}",
         f"{run.exploring_steps.sum()}",
+        f"{run.deviating_steps.sum()}",
         f"{run.episodes / run.seconds:.0f}" if run.seconds > 0 else "-",
     )
 

@@ -63,7 +63,11 @@ class Judged(ABC):
 
     def mean(self, name: str) -> Floats:
         """Return the mean over each window of a stored array."""
-        return np.asarray(self.summed(self.floats(name)) / np.diff(self.at, prepend=0))
+        return self.per_episode(self.floats(name))
+
+    def per_episode(self, values: ArrayLike) -> Floats:
+        """Return the mean over each window of one value per episode."""
+        return np.asarray(self.summed(values) / np.diff(self.at, prepend=0))
 
 
 class Schema(NamedTuple, Generic[R]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.arrays import Floats, Ints
-from chary.audit import violates
+from chary.audit import BASELINE_OVER_TIME, baseline_over_time, violates
 from chary.results.columns import Columns, Judged, Schema, points_of
 
 
@@ -26,10 +28,35 @@ class TabularRun(Judged):
         """Episodes of the first half."""
         return len(self.regret) // 2
 
+    @property
+    def span(self) -> float:
+        """The user's units per scaled unit."""
+        return float(self.summary["reward_span"])
+
     def broken(self, name: str = "true_deficit") -> NDArray[np.bool_]:
         """Return whether each episode broke the budget, in scaled units as `Run.violations` judges."""
-        span = float(self.summary["reward_span"])
-        return np.asarray(violates(self.floats(name) / span, self.budget / span))
+        return np.asarray(violates(self.floats(name) / self.span, self.budget / self.span))
+
+    @property
+    def incumbent_deficit(self) -> str:
+        """The name of z* against the incumbent; version 0.1 judged by the warm-up's baseline alone."""
+        return "incumbent_deficit" if "incumbent_deficit" in self.arrays else "frozen_deficit"
+
+    # The baseline over time; runs of version 0.1 have no true value of it.
+
+    @cached_property
+    def baseline_value(self) -> Floats:
+        """The baseline's true value per episode, NaN where it is unknown."""
+        if "baseline_value" in self.arrays:
+            return self.floats("baseline_value")
+        return np.full(len(self.regret), np.nan)
+
+    @cached_property
+    def baseline(self) -> dict[str, float | int | None]:
+        """The course of that value, see `baseline_over_time`."""
+        return baseline_over_time(
+            self.baseline_value, self.summary.get("incumbent_value", math.nan), self.span
+        )
 
     # Chains, one entry each. N_m is 0 while a chain is unfinished: of such a chain only its birth is stored.
 
@@ -107,6 +134,11 @@ def _most(values: Ints) -> int | None:
     return int(values.max()) if len(values) else None
 
 
+def _over_time(name: str) -> Callable[[TabularRun], float | None]:
+    """Return the function that looks up one fact about the baseline over time."""
+    return lambda run: run.baseline[name]
+
+
 RUNS: Columns[TabularRun] = {
     "problem": ("String", lambda run: run.spec.problem),
     "episodes": ("Int64", lambda run: run.spec.episodes),
@@ -123,7 +155,7 @@ RUNS: Columns[TabularRun] = {
     "regret_late_slope": ("Float64", lambda run: float(run.regret[-run.tenth :].mean())),
     "mean_return": ("Float64", lambda run: run.summary["mean_return"]),
     "violations": ("Int64", lambda run: int(run.broken().sum())),
-    "violations_frozen": ("Int64", lambda run: int(run.broken("frozen_deficit").sum())),
+    "violations_incumbent": ("Int64", lambda run: int(run.broken(run.incumbent_deficit).sum())),
     "violation_rate": ("Float64", lambda run: int(run.broken().sum()) / len(run.regret)),
     "deficit_mean": ("Float64", lambda run: float(run.arrays["deficit"].mean())),
     "deficit_max": ("Float64", lambda run: float(run.arrays["deficit"].max())),
@@ -134,6 +166,10 @@ RUNS: Columns[TabularRun] = {
     "exploring_steps": ("Int64", lambda run: int(run.arrays["exploring_steps"].sum())),
     "deviating_steps": ("Int64", lambda run: int(run.arrays["deviating_steps"].sum())),
     "steps": ("Int64", lambda run: int(run.arrays["length"].sum())),
+    **{
+        name: ("Int64" if name == "baseline_falls" else "Float64", _over_time(name))
+        for name in BASELINE_OVER_TIME
+    },
     "chains_started": ("Int64", lambda run: run.summary["chains_started"]),
     "chains_finished": ("Int64", lambda run: run.summary["chains_finished"]),
     "chains_abandoned": ("Int64", lambda run: run.summary["chains_abandoned"]),
@@ -162,6 +198,7 @@ CURVES: Columns[TabularRun] = {
     "true_deficit_max": ("Float64", lambda run: np.maximum.reduceat(run.floats("true_deficit"), run.starts)),
     "exploring_steps": ("Float64", lambda run: run.mean("exploring_steps")),
     "deviating_steps": ("Float64", lambda run: run.mean("deviating_steps")),
+    "baseline_value": ("Float64", lambda run: run.per_episode(run.baseline_value)),
     "chains_born": ("Int64", lambda run: np.bincount(run.window, minlength=len(run.at))),
     "chains_finished": ("Int64", lambda run: run.chains()),
     "chain_episodes": ("Float64", lambda run: run.by_chain(run.length)),

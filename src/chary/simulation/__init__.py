@@ -18,7 +18,7 @@ from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
 from chary.simulation._compiled import CompiledRun
-from chary.simulation._judge import COVERAGES, new_judge
+from chary.simulation._judge import COVERAGES, mean_at_start, new_judge
 from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import new_record
 from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, ChainLog, Run, Steps
@@ -156,6 +156,7 @@ class Simulation:
         scratch = new_scratch(mdp.n_states)
         in_lanes = driver == DRIVERS[0] and planner != PLANNERS[FULL] and agent.bonus == "hoeffding"
         judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
+        self._judge = judge
         check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
         self._record = new_record(episodes, mdp.horizon, steps=record_steps)
         self.compiled: CompiledRun | None = None
@@ -228,6 +229,8 @@ class Simulation:
         else:
             chains, seconds, planning = self._steps.chains(), self._steps.seconds, {}
         scale, columns = self.mdp.scale, self._record.arrays()
+        # Rewards have an offset only where no episode ends early.
+        incumbent, whole = mean_at_start(self._judge, self._judge.v_incumbent), self.mdp.horizon
         # Amounts of reward are floats, and all other columns are not.
         arrays = {name: columns[name] for name in EPISODE_COLUMNS}
         arrays |= {name: each * scale.span for name, each in arrays.items() if each.dtype == np.float64}
@@ -241,7 +244,12 @@ class Simulation:
             seed=self._seed,
             coverage=self._coverage,
             seconds=seconds,
-            **{**arrays, "returns": _raw_returns(arrays["returns"], arrays["length"], self.mdp)},
+            incumbent_value=float(_raw_returns(np.float64(incumbent * scale.span), whole, self.mdp)),
+            **{
+                **arrays,
+                "returns": _raw_returns(arrays["returns"], arrays["length"], self.mdp),
+                "baseline_value": _raw_returns(arrays["baseline_value"], whole, self.mdp),
+            },
             chains=chains,
             steps=steps if len(steps.action) else None,
             planning=planning,
@@ -276,7 +284,7 @@ class _Stepping:
         raise AssertionError("the last episode was played")
 
 
-def _raw_returns(returns: Floats, length: Ints, mdp: FiniteMDP) -> Floats:
+def _raw_returns(returns: Floats | np.float64, length: Ints | int, mdp: FiniteMDP) -> Floats:
     """Return discounted returns with the offset of rewards, which every step played adds once."""
     steps = np.concatenate([[0.0], np.cumsum(mdp.setting.discount ** np.arange(mdp.horizon))])
     return np.asarray(returns + mdp.scale.low * steps[length])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, final
@@ -29,7 +30,7 @@ from chary.shield import Rule
 from chary.simulation._chains import FREE, Chains, Counter, new_chains
 from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._guess import new_ahead
-from chary.simulation._judge import Judge, evaluate_truly_into
+from chary.simulation._judge import Judge, set_incumbent_into, true_value
 from chary.simulation._loop import has_room, most_chain_steps, play_block, warm_block
 from chary.simulation._plan_check import QUANTITIES, new_check
 from chary.simulation._player import BASELINE, FULL, MIXTURE, PLANNERS, RANDOM, SHIELD, Player
@@ -207,7 +208,7 @@ class CompiledRun:
                 array[:] = state[f"chains.{name}"]
         self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
         for name, array in self._record.arrays().items():
-            array[:done] = state[f"log.{name}"]
+            array[:done] = _logged(state, name)
         self._plan_baseline()
         self._begin_from(np.array(state["run.frozen"]))
         for name in MIXTURE_MEMORY:
@@ -233,15 +234,15 @@ class CompiledRun:
 
     def _begin_from(self, frozen: Ints) -> None:
         """Take `frozen` for the warm-up's baseline, and compile before the clock starts."""
-        agent, judge, H = self._agent, self._judge, self._setting.horizon
-        evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, self._player.scratch)
+        agent, judge, H, scratch = self._agent, self._judge, self._setting.horizon, self._player.scratch
+        set_incumbent_into(judge, frozen if agent.prior is None else self._player.prior, scratch)
         oracle = isinstance(agent, MixtureSpec) and agent.baseline_value == "oracle"
         mixture = new_mixture(
             agent.kind if isinstance(agent, MixtureSpec) else UCBVI,
             frozen=frozen,
             alpha=getattr(agent, "alpha", 0.0),
             eta=(agent.eta or 0.0) / self._setting.scale.span,
-            oracle_value=judge.v_frozen[0] if oracle else None,
+            oracle_value=true_value(judge, frozen, scratch)[0] if oracle else None,
             in_lanes=self._player.batch.on,
         )
         self._player = self._player._replace(mixture=mixture)
@@ -310,6 +311,15 @@ class _Blocks:
 
 def _arrays_of(fields: NamedTuple) -> Arrays:
     return {name: value for name, value in fields._asdict().items() if isinstance(value, np.ndarray)}
+
+
+def _logged(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | float:
+    """Return a column of the episodes played before; version 0.1 had other ones."""
+    if name == "baseline_value" and f"log.{name}" not in state:
+        return math.nan
+    if name == "incumbent_deficit" and f"log.{name}" not in state:
+        return state["log.frozen_deficit"]
+    return state[f"log.{name}"]
 
 
 def _raise_mismatch(found: Ints) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 from chary._compile import bare
 from chary.agents._mixtures import FROZEN, guess_switch
 from chary.arrays import Ints
-from chary.model.rows import Rows
-from chary.planner._batch_arrays import Now, Side
+from chary.planner._batch_arrays import Now
 from chary.planner._batch_versions import version_into
-from chary.planner._current import lane_action, open_lane
+from chary.planner._current import open_lane
 from chary.planner._vectors import LANES
 from chary.simulation._chains import Chains, begin_episode, guess_from_into
 from chary.simulation._episode import Block, Playing, World, first_state, play_episode
@@ -22,7 +21,6 @@ from chary.simulation._player import MIXTURE, SHIELD, Player
 class Ahead(NamedTuple):
     """Episodes guessed ahead, one per lane: states (LANES, H + 1), pairs (LANES, H), steps (LANES,).
 
-    `since` (LANES,) is the stage at which an episode first leaves the baseline of its lane, H for never.
     `chains` is the pool that they feed: a copy of the agent's, except for the explorers, which are shared.
     `nobody` (S,) is -1, the prior of explorers: no action wins their ties.
     """
@@ -32,7 +30,6 @@ class Ahead(NamedTuple):
     states: Ints
     pairs: Ints
     steps: Ints
-    since: Ints
 
 
 def new_ahead(chains: Chains, horizon: int) -> Ahead:
@@ -42,7 +39,7 @@ def new_ahead(chains: Chains, horizon: int) -> Ahead:
         return np.zeros(shape, dtype=np.int64)
 
     nobody = np.full(len(chains.head), -1, dtype=np.int64)
-    return Ahead(chains, nobody, ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES), ints(LANES))
+    return Ahead(chains, nobody, ints(LANES, horizon + 1), ints(LANES, horizon), ints(LANES))
 
 
 @bare
@@ -91,21 +88,6 @@ def guess_into(
             break
         n += 1
     return n, asking > 2, exploring
-
-
-@bare
-def deviations_into(ahead: Ahead, lower: Side, rows: Rows, n: int) -> int:
-    """Fill `ahead.since` by the baselines now planned for the n lanes; return how many episodes deviate."""
-    deviating, horizon = 0, len(lower.policy)
-    for j in range(LANES):
-        ahead.since[j] = horizon
-        if j < n:
-            for t in range(ahead.steps[j] - 1, -1, -1):
-                a = rows.pair_action[ahead.pairs[j, t]]
-                if a != lane_action(lower, t, ahead.states[j, t], j):
-                    ahead.since[j] = t
-            deviating += ahead.since[j] < horizon
-    return deviating
 
 
 @bare

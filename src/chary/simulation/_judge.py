@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chary._compile import bare, inner, jit
+from chary._compile import bare, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP
 from chary.model.radii import Radii, exact_radii
@@ -38,25 +38,29 @@ COVERAGE_TOLERANCE = 1e-9
 
 
 class Judge(NamedTuple):
-    """The truth: exact rows, and the values (H + 1, S) of the optimum, the warm-up's baseline and the plan's.
+    """The truth: exact rows, and the values (H + 1, S) of the optimum, the incumbent and the plan's baseline.
 
-    `q_star` is (H, P), and `q_true` too where bounds are compared everywhere, else (0, 0). Where plans are
-    made in lanes, `columns` (H + 1, S, HALF) are the true values of their baselines: `column` (LANES,) is
-    the one of a lane from stage `known_from` (LANES,) on, and `lane_of` (HALF,) the lane of a column.
-    `valued` (H, S) are the actions that they were last computed with, -1 where columns differ or have none,
-    and `successor` those of the rows, narrow since they are read so often.
+    `start` (S,) is the law of the first state, and `incumbent` (H, S) the policy of the first day: the
+    user's, or else the warm-up's baseline. `q_star` is (H, P), and `q_true` too where bounds are compared
+    everywhere, else (0, 0). Where plans are made in lanes, `columns` (H + 1, S, HALF) are the true values of
+    their baselines, and `worth` (HALF,) their means over the first state: `column` (LANES,) is the one of a
+    lane, -1 for none, and `lane_of` (HALF,) the lane of a column. `valued` (H, S) are the actions that they
+    were last computed with, -1 where columns differ or have none, and `successor` those of the rows, narrow
+    since they are read so often.
     """
 
     rows: Rows
     radii: Radii
+    start: Floats
     v_star: Floats
     q_star: Floats
-    v_frozen: Floats
+    incumbent: Ints
+    v_incumbent: Floats
     v_true: Floats
     q_true: Floats
     columns: Floats
+    worth: Floats
     column: Ints
-    known_from: Ints
     lane_of: Ints
     valued: NDArray[np.int16]
     successor: NDArray[np.int32]
@@ -73,14 +77,16 @@ def new_judge(mdp: FiniteMDP, scratch: Scratch, *, coverage: int, in_lanes: bool
     judge = Judge(
         rows=rows,
         radii=exact_radii(setting),
+        start=np.array(mdp.start),
         v_star=np.zeros((H + 1, S)),
         q_star=np.zeros((H, P)),
-        v_frozen=np.zeros((H + 1, S)),
+        incumbent=np.zeros((H, S), dtype=np.int64),
+        v_incumbent=np.zeros((H + 1, S)),
         v_true=np.zeros((H + 1, S)),
         q_true=np.zeros((H, P) if coverage == EVERYWHERE else (0, 0)),
         columns=vectors(*((H + 1, S) if in_lanes else (0, 0)), lanes=HALF),
-        column=np.zeros(LANES, dtype=np.int64),
-        known_from=np.full(LANES, H),
+        worth=np.zeros(HALF),
+        column=np.full(LANES, -1),
         lane_of=np.zeros(HALF, dtype=np.int64),
         valued=np.full((H, S) if in_lanes else (0, 0), -1, dtype=np.int16),
         successor=rows.successor.astype(np.int32),
@@ -106,41 +112,59 @@ def evaluate_truly_into(
     )
 
 
-@bare
-def value_lanes_truly_into(judge: Judge, side: Side, since: Ints) -> None:
-    """Fill the true values of the lanes' policies, of lane j from stage `since[j]` on; H for not needed.
+@jit
+def mean_at_start(judge: Judge, value: Floats) -> float:
+    """Return the mean of a value (H + 1, S) over the first state."""
+    total = 0.0
+    for s in range(len(judge.start)):
+        total += judge.start[s] * value[0, s]
+    return total
 
-    Lanes differ in few places: those that play the same from a stage on share a column from there on. The
-    remaining columns go to lanes that need none, since a guess may be wrong. Behind the last stage in
-    which any policy differs from those of the time before, all columns are what they were then.
+
+mean_at_start_kernel = kernel_of(mean_at_start)
+
+
+def set_incumbent_into(judge: Judge, policy: Ints, scratch: Scratch) -> None:
+    """Take a policy, (S,) or (H, S), for the one of the first day."""
+    judge.incumbent[:] = policy
+    judge.v_incumbent[:] = true_value(judge, judge.incumbent, scratch)
+
+
+def true_value(judge: Judge, policy: Ints, scratch: Scratch) -> Floats:
+    """Return the exact value (H + 1, S) of a policy (H, S)."""
+    v = np.zeros_like(judge.v_star)
+    evaluate_truly_into(v, np.zeros((0, 0)), judge, policy, 0, scratch)
+    return v
+
+
+@bare
+def value_lanes_truly_into(judge: Judge, side: Side, n: int) -> None:
+    """Fill the true values of the policies of the first n lanes, those that play the same in one column.
+
+    Policies of which there are too many get none. Behind the last stage in which any of them differs from
+    those of the time before, all columns are what they were then.
     """
-    horizon, first = judge.radii.horizon, judge.radii.horizon
-    for j in range(LANES):
-        judge.known_from[j] = horizon
-        first = min(first, since[j])
     used = 0
-    # Those needed from an early stage on come first: others can share theirs, not the reverse.
-    for t in range(first, horizon + 1):
-        for j in range(LANES):
-            if since[j] == t:
-                wanted = t if t < horizon else first
-                for c in range(used):
-                    same = _same_from(side, judge.lane_of[c], j, first)
-                    if same < judge.known_from[j]:
-                        judge.known_from[j] = same
-                        judge.column[j] = c
-                if judge.known_from[j] > wanted and used < HALF:
-                    judge.known_from[j] = first
-                    judge.column[j] = used
-                    judge.lane_of[used] = j
-                    used += 1
-    for t in range(first):
-        judge.valued[t] = -1
-    until = horizon
-    while until > first and _stays(judge.valued[until - 1], side.policy[until - 1], side.split[until - 1]):
+    for j in range(LANES):
+        judge.column[j] = -1
+        if j < n:
+            for c in range(used):
+                if judge.column[j] < 0 and _same(side, judge.lane_of[c], j):
+                    judge.column[j] = c
+            if judge.column[j] < 0 and used < HALF:
+                judge.column[j] = used
+                judge.lane_of[used] = j
+                used += 1
+    until = judge.radii.horizon
+    while until > 0 and _stays(judge.valued[until - 1], side.policy[until - 1], side.split[until - 1]):
         until -= 1
-    for t in range(until - 1, first - 1, -1):
+    for t in range(until - 1, -1, -1):
         _true_stage_into(judge, side, t, used, t + 1 == until)
+    for c in range(HALF):
+        judge.worth[c] = 0.0
+    for s in range(len(judge.start)):
+        for c in range(HALF):
+            judge.worth[c] += judge.start[s] * judge.columns[0, s, c]
 
 
 @bare
@@ -153,12 +177,12 @@ def _stays(valued: NDArray[np.int16], policy: NDArray[np.int16], split: NDArray[
 
 
 @bare
-def _same_from(side: Side, i: int, j: int, first: int) -> int:
-    """Return the stage, `first` or later, from which on lanes i and j play the same."""
+def _same(side: Side, i: int, j: int) -> bool:
+    """Return whether lanes i and j play the same."""
     for place in range(side.used[0]):
         if side.action[place, i] != side.action[place, j]:
-            first = max(first, side.stage[place] + 1)
-    return first
+            return False
+    return True
 
 
 @bare

@@ -33,11 +33,12 @@ from chary.planner._full import START, additive_value_into, explore_kernel, lowe
 from chary.planner._vectors import LANES
 from chary.simulation._chains import Chains, begin_episode
 from chary.simulation._episode import Block, Playing, World, first_state, play_episode, play_randomly
-from chary.simulation._guess import Ahead, as_guessed, deviations_into, guess_into
+from chary.simulation._guess import Ahead, as_guessed, guess_into
 from chary.simulation._judge import (
     EVERYWHERE,
     Judge,
     evaluate_truly_into,
+    mean_at_start_kernel,
     true_values_into,
     value_lanes_truly_into,
 )
@@ -104,17 +105,19 @@ def play_block(
         )
         columns.length[k] = steps
         since = first_deviation_kernel(columns, k, plan.baseline, playing, steps, everywhere)
-        if since < horizon:
-            if truth and since >= judge.known_from[lane]:
-                for t in range(since, steps):
-                    true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
-            elif player.planner == FULL or everywhere:
-                baseline_from_into(plan, batch, START)
+        if truth and judge.column[lane] >= 0:
+            columns.baseline_value[k] = judge.worth[judge.column[lane]]
+            for t in range(since, steps):
+                true_values_into(judge, plan.baseline, lane, t, playing.states[t], playing.pairs[t])
+        else:
+            baseline_from_into(plan, batch, START)
+            if player.planner == FULL or everywhere:
                 evaluate_truly_into(judge.v_true, judge.q_true, judge, plan.baseline, START, scratch)
             else:
-                baseline_from_into(plan, batch, since)
-                stages = (since, horizon - 1)
+                stages = (START, horizon - 1)
                 additive_value_into(judge.v_true, plan.baseline, judge.rows, judge.radii, UPPER, stages)
+            columns.baseline_value[k] = mean_at_start_kernel(judge, judge.v_true)
+        if since < horizon:
             if everywhere:
                 if batch.on:
                     all_values_into(plan, batch)
@@ -122,12 +125,11 @@ def play_block(
             elif batch.on and shielded:
                 for t in range(since, steps):
                     values_behind_into(plan, batch, rows, t, playing.states[t], playing.pairs[t])
-        frozen = player.mixture.frozen
-        judge_kernel(columns, judge, k, charge, rows, radii, plan, frozen, playing, steps, shielded, scratch)
+        judge_kernel(columns, judge, k, charge, rows, radii, plan, playing, steps, shielded, scratch)
         # None has a type: without a check its code is not even compiled.
         if check is not None and k % check.every == 0:
             check_plan_into(check, k, player, batch.on and optimistic, shielded or everywhere)
-            check_truth_into(check, k, judge, plan.baseline, since, playing.states, steps, scratch)
+            check_truth_into(check, k, judge, columns, plan.baseline, since, playing.states, steps, scratch)
             if check.found[0] >= 0:
                 return k
         keep_steps_kernel(record.steps, k, playing, steps)
@@ -159,9 +161,9 @@ def _plan_batch_into(
         plan_lanes_into(batch, rows, radii, batch.optimistic, UPPER, ahead.nobody, NO)
     if mixes:
         candidates_lanes_into(mixture, batch, rows, radii, starts, n, optimistic)
-    truth = deviations_into(ahead, batch.lower, rows, n) > 1 and judge.coverage != EVERYWHERE
+    truth = judge.coverage != EVERYWHERE
     if truth:
-        value_lanes_truly_into(judge, batch.lower, ahead.since)
+        value_lanes_truly_into(judge, batch.lower, n)
     batch.now[Now.BATCHES] += 1
     return optimistic, truth
 

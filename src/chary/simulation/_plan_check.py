@@ -20,8 +20,9 @@ from chary.planner._full import (
     new_plan_arrays,
     plan_into,
 )
-from chary.simulation._judge import Judge, evaluate_truly_into
+from chary.simulation._judge import Judge, evaluate_truly_into, mean_at_start_kernel
 from chary.simulation._player import Player
+from chary.simulation._record import EpisodeColumns
 
 QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "explorer", "true value")
 
@@ -91,13 +92,23 @@ def check_plan_into(check: Check, k: int, player: Player, explores: bool, upper:
 
 @inner
 def check_truth_into(
-    check: Check, k: int, judge: Judge, baseline: Ints, since: int, states: Ints, steps: int, scratch: Scratch
+    check: Check,
+    k: int,
+    judge: Judge,
+    columns: EpisodeColumns,
+    baseline: Ints,
+    since: int,
+    states: Ints,
+    steps: int,
+    scratch: Scratch,
 ) -> None:
     """Compare the true values that episode k was judged by with a whole evaluation of its baseline."""
     evaluate_truly_into(check.v_true, np.zeros((0, 0)), judge, baseline, START, scratch)
     for t in range(since, steps):
         if judge.v_true[t, states[t]] != check.v_true[t, states[t]]:
             _note(check, k, 5, t, states[t])
+    if columns.baseline_value[k] != mean_at_start_kernel(judge, check.v_true):
+        _note(check, k, 5, 0, states[0])
 
 
 @inner

@@ -83,7 +83,6 @@ def judge_into(
     rows: Rows,
     radii: Radii,
     plan: PlanArrays,
-    frozen: Ints,
     playing: Playing,
     steps: int,
     priced: bool,
@@ -102,7 +101,9 @@ def judge_into(
             )
             columns.value_failed[k], columns.bonus_failed[k], columns.charge_failed[k] = value, bonus, charge
             columns.largest_gap[k] = gap
-    columns.frozen_deficit[k], _, _ = judge_deficit(judge, judge.v_frozen, frozen, playing, steps)
+    columns.incumbent_deficit[k], _, _ = judge_deficit(
+        judge, judge.v_incumbent, judge.incumbent, playing, steps
+    )
 
 
 judge_kernel = kernel_of(judge_into)

@@ -18,7 +18,14 @@ from chary.planner._full import CHARGES, PAPER, plan_into
 from chary.randomness import generator_for, seed_for
 from chary.rollouts import Episode, rollout
 from chary.simulation._episode import new_playing
-from chary.simulation._judge import EVERYWHERE, Judge, evaluate_truly_into
+from chary.simulation._judge import (
+    EVERYWHERE,
+    Judge,
+    evaluate_truly_into,
+    mean_at_start,
+    set_incumbent_into,
+    true_value,
+)
 from chary.simulation._record import Record, first_deviation_into, judge_into, keep_steps_into
 from chary.simulation.run import CHAIN_COLUMNS, ChainLog
 
@@ -39,9 +46,9 @@ def play_steps(
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
     agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
     frozen = agent.frozen_baseline
-    evaluate_truly_into(judge.v_frozen, np.zeros((0, 0)), judge, frozen, 0, scratch)
+    set_incumbent_into(judge, frozen if spec.prior is None else prior, scratch)
     if oracle:
-        value = judge.v_frozen[0].copy()
+        value = true_value(judge, frozen, scratch)[0]
         agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
     playing = new_playing(mdp.horizon)
     kind = CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
@@ -65,11 +72,12 @@ def play_steps(
         columns.deficit[k] = episode.decisions[-1].deficit
         columns.length[k] = steps
         everywhere = judge.coverage == EVERYWHERE
-        if first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere) < mdp.horizon:
-            evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
+        first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere)
+        evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
+        columns.baseline_value[k] = mean_at_start(judge, judge.v_true)
         rows, radii = knowledge.rows, knowledge.radii
         priced = spec.shielded
-        judge_into(columns, judge, k, kind, rows, radii, arrays, frozen, playing, steps, priced, scratch)
+        judge_into(columns, judge, k, kind, rows, radii, arrays, playing, steps, priced, scratch)
         keep_steps_into(record.steps, k, playing, steps)
 
     chains = {name: np.zeros(episodes, dtype) for name, dtype in CHAIN_COLUMNS.items()}

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 import chary
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Bools, Floats, Ints
-from chary.audit import violates
-from chary.errors import InvalidSetting, check_real
+from chary.audit import baseline_over_time, violates
+from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import RewardScale
 from chary.storage.files import as_json, npz_bytes
 
@@ -81,7 +81,8 @@ class EpisodeArrays:
     regret: Floats
     true_deficit: Floats
     signed_deficit: Floats
-    frozen_deficit: Floats
+    incumbent_deficit: Floats
+    baseline_value: Floats
     deficit: Floats
     returns: Floats
     exploring_steps: Ints
@@ -109,10 +110,13 @@ class Run(EpisodeArrays):
     """The result of K episodes; arrays have shape (K,) and are in the user's reward units.
 
     `regret` is the loss against the optimum; `true_deficit` is z* of eq. (1) against the episode's own
-    baseline and `frozen_deficit` the same against the warm-up's; `signed_deficit` is unbiased for the weaker
-    constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays mark where a bound failed
-    (see `coverage`), and `largest_gap` is the largest true gap there. `planning` counts the `batches` of the
-    incremental planner where it plans several episodes at once, and the `rows` it evaluated.
+    baseline and `incumbent_deficit` the same against the incumbent, the policy of the first day: the `prior`
+    of the agent, or else the warm-up's baseline. `baseline_value` is the true value of the episode's
+    baseline, a mean over first states, and `incumbent_value` that of the incumbent. `signed_deficit` is
+    unbiased for the weaker constraint, eq. (2); `deficit` is what the ledger booked. The `*_failed` arrays
+    mark where a bound failed (see `coverage`), and `largest_gap` is the largest true gap there. `planning`
+    counts the `batches` of the incremental planner where it plans several episodes at once, and the `rows`
+    it evaluated.
     """
 
     problem: str
@@ -123,6 +127,7 @@ class Run(EpisodeArrays):
     seed: int
     coverage: str
     seconds: float
+    incumbent_value: float
     chains: ChainLog
     steps: Steps | None = None
     planning: dict[str, int] = field(default_factory=dict)
@@ -138,7 +143,7 @@ class Run(EpisodeArrays):
 
         Args:
             eta: The budget in the user's units; by default the agent's own.
-            against: `own` judges by the baseline of the agent's own data, `frozen` by the warm-up's.
+            against: `own` judges by the baseline of the agent's own data, `incumbent` by the first day's.
 
         Raises:
             InvalidSetting: if there is no budget to judge by.
@@ -146,9 +151,8 @@ class Run(EpisodeArrays):
         budget = self.spec.eta if eta is None else check_real("eta", eta, low=0.0)
         if budget is None:
             raise InvalidSetting("'eta' must be given where the agent has no budget of its own, got None.")
-        deficits = {"own": self.true_deficit, "frozen": self.frozen_deficit}
-        if against not in deficits:
-            raise InvalidSetting(f"'against' must be own or frozen, got {against!r}.")
+        deficits = {"own": self.true_deficit, "incumbent": self.incumbent_deficit}
+        check_choice("against", against, deficits)
         return np.asarray(violates(deficits[against] / self.scale.span, budget / self.scale.span))
 
     def summary(self) -> dict[str, Any]:
@@ -175,12 +179,13 @@ class Run(EpisodeArrays):
             "regret_scaled": regret / span,
             "mean_return": float(self.returns.mean()),
             "violations": int(self.violations().sum()) if judged else None,
-            "violations_frozen": int(self.violations(against="frozen").sum()) if judged else None,
+            "violations_incumbent": int(self.violations(against="incumbent").sum()) if judged else None,
             "max_true_deficit": float(self.true_deficit.max()),
             "mean_signed_deficit": float(self.signed_deficit.mean()),
             "max_deficit": float(self.deficit.max()),
             "exploring_steps": int(self.exploring_steps.sum()),
             "deviating_steps": int(self.deviating_steps.sum()),
+            **baseline_over_time(self.baseline_value, self.incumbent_value, span),
             "chains_started": self.chains.started,
             "chains_finished": self.chains.finished,
             "chains_abandoned": self.chains.abandoned,

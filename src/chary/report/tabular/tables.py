@@ -31,7 +31,7 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             **ends("regret", measured.mean(place, "regret")),
             "regret_iqm": interquartile_mean(measured.column(place, "regret")),
             **violation_row(measured, place),
-            "violations_frozen": int(measured.column(place, "violations_frozen").sum()),
+            "violations_incumbent": int(measured.column(place, "violations_incumbent").sum()),
             "true_deficit_max": float(measured.column(place, "true_deficit_max").max()),
             **ends("signed_deficit", measured.mean(place, "signed_deficit_mean")),
             "exploring_steps": measured.mean(place, "exploring_steps").value,
@@ -47,8 +47,8 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
 def summary_cells(measured: Measured) -> Cells:
     """Return the columns of the summary on the page."""
 
-    def frozen(place: Place) -> str:
-        total = measured.column(place, "violations_frozen").sum()
+    def incumbent(place: Place) -> str:
+        total = measured.column(place, "violations_incumbent").sum()
         return say_value(1000 * float(total / measured.rate(place).episodes))
 
     return (
@@ -56,13 +56,14 @@ def summary_cells(measured: Measured) -> Cells:
         ("regret, mean (95\N{NO-BREAK SPACE}%)", lambda place: say(measured.mean(place, "regret"))),
         ("regret, IQM", lambda place: say_value(interquartile_mean(measured.column(place, "regret")))),
         *violation_cells(measured),
-        ("… frozen baseline", frozen),
+        ("… incumbent", incumbent),
         ("largest z*", lambda place: say_value(float(measured.column(place, "true_deficit_max").max()))),
         (
             "signed deficit per episode (95\N{NO-BREAK SPACE}%)",
             lambda place: say(measured.mean(place, "signed_deficit_mean")),
         ),
         ("exploring steps", lambda place: f"{measured.mean(place, 'exploring_steps').value:,.0f}"),
+        ("deviating steps", lambda place: f"{measured.mean(place, 'deviating_steps').value:,.0f}"),
         ("standing", lambda place: measured.text(place, "standing")),
         ("seconds", lambda place: say_value(_seconds(measured, place))),
     )
