@@ -16,7 +16,7 @@ from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 from chary.model.radii import exact_radii
 from chary.planner._backup import LOWER, UPPER
-from chary.planner.plan import policy_values
+from chary.planner.plan import check_cap, policy_values
 from chary.policies import Policy, as_policy_table, raw_value, scaled_value
 
 __all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
@@ -165,7 +165,9 @@ def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value
     )
     knowledge.radii.terminal[log.next_state[log.terminated]] = True
     start = start_weights(log, setting)
-    lower, upper = (float(start @ policy_values(knowledge, table, sign)[0]) for sign in (LOWER, UPPER))
+    below, above = (policy_values(knowledge, table, sign) for sign in (LOWER, UPPER))
+    check_cap(setting, bounds, knowledge, table, below)
+    lower, upper = float(start @ below[0]), float(start @ above[0])
     # The counts as if they were exact, within the same value bounds as the others.
     vmax = np.array(setting.value_bounds)
     plain = exact_radii(setting)._replace(vmax=vmax, terminal=knowledge.radii.terminal)

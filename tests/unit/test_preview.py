@@ -385,7 +385,7 @@ def test_something_else_than_a_log_is_refused() -> None:
 
 
 def test_support_must_cover_what_was_seen() -> None:
-    with pytest.raises(InvalidData, match="'support' must cover the successors seen, got 1 with 2 of state"):
+    with pytest.raises(InvalidData, match="'support' must cover the successors of every pair, got 1 as one"):
         known(walk(), support=1)
     assert known(walk(), support=2).charges.mean < known(walk()).charges.mean
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -16,18 +16,22 @@ Columns = tuple[Ints, Ints, Ints, Floats, Bools]
 
 
 class ObservedFacts:
-    """The states that end episodes and those that were left: every state is one or the other.
+    """The states that end episodes and those that were left, and the successors of each pair.
 
-    Facts are noted when they are observed, not when their episode counts, so a contradiction between two open
-    episodes is found at once.
+    Every state ends episodes or is left, and a pair has no more successors than declared. Facts are noted
+    when they are observed, not when their episode counts, so a contradiction between two open episodes is
+    found at once.
     """
 
-    __slots__ = ("ends", "left", "setting")
+    __slots__ = ("_narrow", "_seen", "ends", "left", "setting")
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.ends: Bools = np.array(setting.terminal)
         self.left: Bools = np.zeros(setting.n_states, dtype=bool)
+        # The successors seen of pairs that cannot lead everywhere.
+        self._narrow: Bools = np.asarray(setting.support < setting.n_states)
+        self._seen: dict[int, set[int]] = {}
 
     def state(self, name: str, state: object) -> int:
         """Return `state` as a whole number, once it is one of the setting's."""
@@ -45,10 +49,16 @@ class ObservedFacts:
                 "Give endings a state of their own."
             )
 
-    def checked(self, transition: Transition) -> Transition:
-        """Return the transition with a scaled reward, once it agrees with all that is known."""
-        step = self._agrees(transition)
+    def checked(self, transition: Transition, place: str) -> Transition:
+        """Return the transition with a scaled reward, once it agrees with all that is known.
+
+        `place` is the episode and the step, for the error.
+        """
+        step = self._agrees(transition, place)
         self._check_ending(step, self.ends, self.left)
+        p, x = int(self.setting.pair_index[step.state, step.action]), int(step.next_state)
+        if self._narrow[p]:
+            self._check_support(p, x, self._seen.get(p, set()), place)
         return step
 
     def note(self, step: Transition) -> None:
@@ -56,17 +66,28 @@ class ObservedFacts:
         self.left[step.state] = True
         if step.terminated:
             self.ends[step.next_state] = True
+        p = int(self.setting.pair_index[step.state, step.action])
+        if self._narrow[p]:
+            self._seen.setdefault(p, set()).add(int(step.next_state))
 
-    def checked_columns(self, steps: Sequence[Transition]) -> Columns:
+    def recall(self, pairs: Iterable[int], successors: Iterable[int]) -> None:
+        """Take the successors of a saved agent for facts."""
+        for p, x in zip(pairs, successors, strict=True):
+            if self._narrow[p]:
+                self._seen.setdefault(p, set()).add(x)
+
+    def checked_columns(self, steps: Sequence[Transition], place: Callable[[int], str]) -> Columns:
         """Return many transitions as columns with scaled rewards, once all agree; note them as facts.
 
+        `place` returns the episode and the step of the one of a number.
+
         Raises:
-            InvalidData: by the first transition at fault; nothing is noted then.
+            InvalidData: by the first transition at fault, with its place; nothing is noted then.
         """
         columns = self._columns(steps)
         if columns is None:
             # Something is wrong, or of another type: check one by one.
-            checked = [self._agrees(step) for step in steps]
+            checked = [self._agrees(step, place(i)) for i, step in enumerate(steps)]
             states, actions, scaled, nexts, terminated = (
                 np.array(column) for column in zip(*checked, strict=True)
             )
@@ -82,8 +103,14 @@ class ObservedFacts:
             wrong |= terminated
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
-            self._check_ending(self._agrees(steps[i]), ends, left)
-        self.ends, self.left = ends, left
+            self._check_ending(self._agrees(steps[i], place(i)), ends, left)
+        seen = {p: set(successors) for p, successors in self._seen.items()}
+        _, news = np.unique(pairs * self.setting.n_states + nexts, return_index=True)
+        for i in np.sort(news[self._narrow[pairs[news]]]).tolist():
+            p, x = int(pairs[i]), int(nexts[i])
+            self._check_support(p, x, seen.setdefault(p, set()), place(i))
+            seen[p].add(x)
+        self.ends, self.left, self._seen = ends, left, seen
         return states, pairs, nexts, rewards, terminated
 
     def _columns(self, steps: Sequence[Transition]) -> Columns | None:
@@ -112,7 +139,7 @@ class ObservedFacts:
             return None
         return states.astype(np.int64), pairs, nexts.astype(np.int64), np.clip(rewards, 0.0, 1.0), terminated
 
-    def _agrees(self, transition: Transition) -> Transition:
+    def _agrees(self, transition: Transition, place: str) -> Transition:
         """Return the transition with a scaled reward, once it agrees with the setting."""
         check_type("transition", transition, Transition, "a Transition", error=InvalidData)
         s, x = self.state("state", transition.state), self.state("next_state", transition.next_state)
@@ -123,11 +150,13 @@ class ObservedFacts:
         reward = (as_float(transition.reward) - scale.low) / scale.span
         if not -REWARD_TOLERANCE <= reward <= 1 + REWARD_TOLERANCE:
             raise InvalidData(
-                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r}. "
-                "Declare the scale of your rewards in the setting."
+                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r} at "
+                f"state {s}, action {a} in {place}. Declare the scale of your rewards in the setting."
             )
         check_truth("terminated", transition.terminated, error=InvalidData)
-        self._check_declared(int(self.setting.pair_index[s, a]), x, reward)
+        self._check_declared(
+            int(self.setting.pair_index[s, a]), x, reward, f"state {s}, action {a} in {place}"
+        )
         return Transition(s, a, min(max(reward, 0.0), 1.0), x, bool(transition.terminated))
 
     def _check_ending(self, step: Transition, ends: Bools, left: Bools) -> None:
@@ -150,7 +179,18 @@ class ObservedFacts:
                 f"{self.setting.scale.low:g}: ending early would pay. Pad episodes with reward 0."
             )
 
-    def _check_declared(self, pair: int, x: int, reward: float) -> None:
+    def _check_support(self, pair: int, x: int, seen: set[int], place: str) -> None:
+        """Raise InvalidData at one successor more than declared: the bounds rely on their number."""
+        most = int(self.setting.support[pair])
+        if x not in seen and len(seen) >= most:
+            s = int(np.searchsorted(self.setting.pair_start, pair, side="right")) - 1
+            raise InvalidData(
+                f"'support' must cover the successors of state {s}, action {self.setting.pair_action[pair]}, "
+                f"declared as {most}, got {x} after {', '.join(map(str, sorted(seen)))} in {place}. Declare "
+                "more, or leave it out: what was promised with this number does not hold."
+            )
+
+    def _check_declared(self, pair: int, x: int, reward: float, where: str) -> None:
         """Raise InvalidData where an observed reward contradicts the declared one: the bounds rely on it."""
         known = self.setting.known
         if known is None:
@@ -162,6 +202,6 @@ class ObservedFacts:
             low = high = known.reward[place]
         if not low - REWARD_TOLERANCE <= reward <= high + REWARD_TOLERANCE:
             raise InvalidData(
-                f"'reward' must be the declared one, {low:g} to {high:g} once scaled, got {reward:g}. "
-                "Use reward='estimated' if it is not a known function of the transition."
+                f"'reward' must be the declared one, {low:g} to {high:g} once scaled, got {reward:g} at "
+                f"{where}. Use reward='estimated' if it is not a known function of the transition."
             )

@@ -21,7 +21,15 @@ from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER
-from chary.planner.plan import PlanOptions, Shorts, TabularPlan, explorer_of, own_plan, policy_values
+from chary.planner.plan import (
+    PlanOptions,
+    Shorts,
+    TabularPlan,
+    check_cap,
+    explorer_of,
+    own_plan,
+    policy_values,
+)
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.storage.sealed import as_array, under
 
@@ -102,7 +110,11 @@ class Learner:
     def plan(self) -> TabularPlan:
         """The plan of all that was learnt."""
         if self._plan is None:
-            self._plan = self._make_plan(self.knowledge)
+            plan = self._make_plan(self.knowledge)
+            check_cap(
+                self._setting, self._spec.bounds, self.knowledge, plan.arrays.baseline, plan.arrays.v_lower
+            )
+            self._plan = plan
             self.plans += 1
         return self._plan
 

@@ -134,6 +134,13 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         # Version 0.1 counted an episode as a whole, once it was complete.
         kept_waiting = of_open_episodes
     agent._visits.restore(kept_waiting)
+    rows = agent._learner.knowledge.rows
+    for p, (begin, length) in enumerate(zip(rows.begin.tolist(), rows.length.tolist(), strict=True)):
+        successors = [x for x in rows.successor[begin : begin + length].tolist() if x < S]
+        agent._facts.recall([p] * len(successors), successors)
+    for step in steps:
+        if step.outcome is not None:
+            agent._facts.note(step.outcome)
 
 
 def _spec_values(spec: AgentSpec) -> dict[str, Any]:

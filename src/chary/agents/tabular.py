@@ -181,11 +181,12 @@ class TabularAgent(StepAPI[int, Pinned]):
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
         try:
-            steps = [step for episode in episodes for step in episode]
+            placed = [(k, t, step) for k, episode in enumerate(episodes) for t, step in enumerate(episode)]
         except TypeError as problem:
             raise InvalidData(
                 f"'episodes' must be lists of transitions, got {type(episodes).__name__}: {problem}."
             ) from problem
+        steps = [step for _, _, step in placed]
         most = self._warmup * self.setting.horizon
         if self.spec.bonus == "l1" and len(steps) > most:
             raise InvalidSetting(
@@ -193,7 +194,11 @@ class TabularAgent(StepAPI[int, Pinned]):
                 f"of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no number."
             )
         if steps:
-            self._learner.begin_with(self._facts.checked_columns(steps))
+
+            def place(i: int) -> str:
+                return f"episode {placed[i][0]}, step {placed[i][1]}"
+
+            self._learner.begin_with(self._facts.checked_columns(steps, place))
         self._chooser.thaw()
 
     def begin(self, episode: EpisodeId, state: int) -> None:
@@ -300,7 +305,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         """
         now = self._episodes.named("observe", episode)
         t = self._episodes.step_of(now, t)
-        step = self._facts.checked(transition)
+        step = self._facts.checked(transition, f"episode {now.name!r}, step {t}")
         if not self._episodes.is_news(now, t, step, taken):
             return
         if self.shield is not None and now.is_last(t):

@@ -168,3 +168,40 @@ READERS: dict[str, tuple[str, str, type[np.generic], Callable[[object], Any], Ca
     "real": ("numbers", "iuf", np.float64, _real, _reals),
     "truth": ("booleans", "biuf", np.bool_, _truth, _truths),
 }
+
+
+def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
+    """Raise InvalidData unless sorted columns are whole episodes, step by step."""
+    episode, t, state = columns["episode"], columns["t"], columns["state"]
+    same = np.concatenate([[False], episode[1:] == episode[:-1]])
+    before = np.maximum(np.arange(len(t)) - 1, 0)
+
+    def step(i: int) -> str:
+        return f"episode {episode[i]}, t {t[i]}"
+
+    places.refuse(
+        "t",
+        "be different for every step of an episode",
+        same & (t == t[before]),
+        lambda i: f"{step(i)}, as in {places.at(int(before[i]))},",
+    )
+    places.refuse(
+        "t",
+        "count 0, 1, 2, ... within an episode",
+        t != np.where(same, t[before] + 1, 0),
+        lambda i: f"{step(i)}, {f'after t {t[before[i]]},' if same[i] else 'as its first step'}",
+    )
+    places.refuse(
+        "terminated",
+        "be the last step of an episode",
+        same & columns["terminated"][before],
+        lambda i: f"{step(i)}, after the end in {places.at(int(before[i]))},",
+    )
+    after = np.minimum(np.arange(len(t)) + 1, len(t) - 1)
+    broken = np.concatenate([same[1:], [False]]) & (columns["next_state"] != state[after])
+    places.refuse(
+        "next_state",
+        "be the state in which the next step starts",
+        broken,
+        lambda i: f"{columns['next_state'][i]}, and then {state[after[i]]} in {places.at(int(after[i]))},",
+    )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints, frozen
-from chary.data._columns import COLUMNS, KINDS, Places, as_column, as_kind, shown, sorted_order
+from chary.data._columns import COLUMNS, KINDS, Places, as_column, as_kind, check_steps, shown, sorted_order
 from chary.errors import InvalidData, InvalidSetting, check_integer, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
 from chary.model.bounds import Bounds
@@ -108,7 +108,7 @@ class Log:
         if order is not None:
             kept = {name: column[order] for name, column in kept.items()}
             places = places._replace(number=places.number[order])
-        _check_steps(kept, places)
+        check_steps(kept, places)
         for name, column in [*kept.items(), ("row", places.number)]:
             object.__setattr__(self, name, frozen(column))
         object.__setattr__(self, "unit", places.unit)
@@ -254,6 +254,7 @@ class Log:
             self._check_rewards(setting.scale, REWARD_TOLERANCE * setting.scale.span)
             self._check_declared(setting)
             self._check_endings(setting)
+            self._check_support(setting)
             return self
         if n_states is not None:
             S = check_integer("n_states", n_states, minimum=1)
@@ -405,6 +406,27 @@ class Log:
             "Use reward='estimated' if it is not a known function of the transition.",
         )
 
+    def _check_support(self, setting: Setting) -> None:
+        """Raise InvalidData at one successor more of a pair than declared, in the order of the log."""
+        pair = setting.pair_index[self.state, self.action]
+        _, news = np.unique(pair * setting.n_states + self.next_state, return_index=True)
+        news = np.sort(news)
+        order = np.argsort(pair[news], kind="stable")
+        ordered = pair[news][order]
+        rank = np.arange(len(news)) - np.searchsorted(ordered, ordered)
+        wrong = np.zeros(len(self), dtype=bool)
+        wrong[news[order]] = rank >= setting.support[ordered]
+        self.places.refuse(
+            "support",
+            "cover the successors of every pair",
+            wrong,
+            lambda i: (
+                f"{self.next_state[i]} as one more than {setting.support[pair[i]]} of state {self.state[i]}, "
+                f"action {self.action[i]},"
+            ),
+            "Declare more, or leave it out.",
+        )
+
     def past_endings(self, terminal: ArrayLike = ()) -> tuple[Bools, Bools]:
         """Return the steps from and to a state that is terminal or ends another episode, (N,) each."""
         ends = np.union1d(self.next_state[self.terminated], np.array(terminal, dtype=np.int64))
@@ -437,40 +459,3 @@ class Log:
 def check_log(log: object) -> None:
     """Raise InvalidSetting unless `log` is a Log."""
     check_type("log", log, Log, "a Log", way_out="Use read_log or Log.from_arrays.")
-
-
-def _check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
-    """Raise InvalidData unless sorted columns are whole episodes, step by step."""
-    episode, t, state = columns["episode"], columns["t"], columns["state"]
-    same = np.concatenate([[False], episode[1:] == episode[:-1]])
-    before = np.maximum(np.arange(len(t)) - 1, 0)
-
-    def step(i: int) -> str:
-        return f"episode {episode[i]}, t {t[i]}"
-
-    places.refuse(
-        "t",
-        "be different for every step of an episode",
-        same & (t == t[before]),
-        lambda i: f"{step(i)}, as in {places.at(int(before[i]))},",
-    )
-    places.refuse(
-        "t",
-        "count 0, 1, 2, ... within an episode",
-        t != np.where(same, t[before] + 1, 0),
-        lambda i: f"{step(i)}, {f'after t {t[before[i]]},' if same[i] else 'as its first step'}",
-    )
-    places.refuse(
-        "terminated",
-        "be the last step of an episode",
-        same & columns["terminated"][before],
-        lambda i: f"{step(i)}, after the end in {places.at(int(before[i]))},",
-    )
-    after = np.minimum(np.arange(len(t)) + 1, len(t) - 1)
-    broken = np.concatenate([same[1:], [False]]) & (columns["next_state"] != state[after])
-    places.refuse(
-        "next_state",
-        "be the state in which the next step starts",
-        broken,
-        lambda i: f"{columns['next_state'][i]}, and then {state[after[i]]} in {places.at(int(after[i]))},",
-    )

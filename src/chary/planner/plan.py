@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.arrays import Floats, Ints
+from chary.errors import InvalidData
 from chary.mdp import Setting
+from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._charges import charge_of, prices_into
@@ -30,6 +32,9 @@ from chary.planner._full import (
     plan_into,
 )
 from chary.policies import OwnBaseline, as_policy_table
+
+# How far a lower bound may exceed the declared cap because of rounding.
+CAP_TOLERANCE = 1e-9
 
 # Explorers of open chains are kept in 16 bits per action.
 Shorts = NDArray[np.int16]
@@ -168,6 +173,33 @@ def floor_policy(knowledge: Knowledge, own: Ints) -> Ints:
         played[t, :S][kept] = own[t][kept]
         backward_into(v, none, played, rows, radii, LOWER, EVALUATE, nobody, none, (t, t), scratch)
     return np.array(played[:, :S])
+
+
+def check_cap(setting: Setting, bounds: Bounds, knowledge: Knowledge, policy: Ints, v_lower: Floats) -> None:
+    """Raise InvalidData if certified bounds show that a policy is worth more than the declared cap.
+
+    `v_lower` are the policy's lower values, (H + 1, S). They are cut off at the cap, which hides the
+    contradiction: where they reach it, they are computed again without it.
+
+    Raises:
+        InvalidData: with the latest step, the state and the action of such a value.
+    """
+    steps = setting.discount ** np.arange(setting.horizon)
+    left = np.append(np.cumsum(steps)[::-1], 0.0)
+    cut, S = setting.value_bounds, setting.n_states
+    reached = (v_lower[:, :S] >= cut[:, None]) & (cut < left)[:, None]
+    if bounds.standing != "certified" or not reached.any():
+        return
+    free = Knowledge(knowledge.rows, knowledge.radii._replace(vmax=left), knowledge.lost)
+    worth = policy_values(free, policy, LOWER)[:-1, :S]
+    over = worth > cut[:-1, None] + CAP_TOLERANCE
+    if over.any():
+        t, s = (int(i) for i in np.argwhere(over)[-1])
+        raise InvalidData(
+            f"'value_cap' must bound the value of every policy, declared as {setting.value_cap:g}, got at "
+            f"least {worth[t, s]:.6g} at state {s}, action {int(policy[t, s])}, step {t}, by the counts. "
+            "Declare a larger cap, or leave it out: what was promised with this one does not hold."
+        )
 
 
 def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:

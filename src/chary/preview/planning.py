@@ -12,7 +12,7 @@ import numpy as np
 from chary.arrays import Bools
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidSetting
-from chary.planner.plan import TabularPlan
+from chary.planner.plan import TabularPlan, check_cap
 from chary.preview import measure
 from chary.preview.helpful import MOST_PAIRS, rank_pairs
 from chary.preview.options import PreviewOptions
@@ -103,6 +103,7 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     knowledge = learn_log(problem.log, read, setting, bounds, max_episodes=options.max_episodes)
     report()
     plan = TabularPlan(setting, knowledge, ties, charge=charge)
+    check_cap(setting, bounds, knowledge, plan.arrays.baseline, plan.arrays.v_lower)
     kind, worth, explorer = measure.classify(setting, knowledge, ties)
     logged = _steps_of(problem, held)
     known = measure.know_baseline(kind, worth, measure.Cells.of(logged, setting.n_states))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from chary.arrays import Bools, Ints
 from chary.data import Log
-from chary.errors import CharyError, InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp.setting import RewardScale, Setting, as_policy
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge, learn_into
@@ -98,7 +98,6 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
             f"{setting.n_pairs}. Use a coarser set of states, or allowed 'seen'."
         )
     log.checked(setting=setting)
-    _check_support(log, setting)
     notes += _assumed(options)
     return Problem(log, real, setting, tuple(notes))
 
@@ -197,19 +196,6 @@ def _support(support: int | None, added: int, shape: tuple[int, int], padded: in
     if padded is not None:
         table[padded] = 1
     return table
-
-
-def _check_support(log: Log, setting: Setting) -> None:
-    pair = setting.pair_index[log.state, log.action]
-    seen = np.bincount(np.unique(pair * setting.n_states + log.next_state) // setting.n_states)
-    wrong = np.flatnonzero(seen > setting.support[: len(seen)])
-    if len(wrong):
-        p = int(wrong[0])
-        s = int(np.searchsorted(setting.pair_start, p, side="right")) - 1
-        raise InvalidData(
-            f"'support' must cover the successors seen, got {int(setting.support[p])} with {int(seen[p])} of "
-            f"state {s}, action {int(setting.pair_action[p])}. Declare more, or leave it out."
-        )
 
 
 def _assumed(options: PreviewOptions) -> list[str]:
