@@ -36,9 +36,9 @@ def episodes(flow: Callable[..., Any] | None, params: Any, actions: Any) -> tupl
             after, reward, ok = jax.vmap(jax_step.step)(params, state, action)
         else:
             e = jnp.asarray(jax_step.EFFICACIES)[action]
-            q = jnp.stack(jax_step.under_treatment(params.T, e[:, 0], e[:, 1]))
+            q = jnp.stack(jax_step.rk.under_treatment(params.T, e[:, 0], e[:, 1]))
             y, done = flow(q, state.T)
-            after, reward, ok = y.T, jax_step.reward_of(y[4], y[5], e[:, 0], e[:, 1]), done > 0.5
+            after, reward, ok = y.T, jax_step.rk.reward_of(y[4], y[5], e[:, 0], e[:, 1]), done > 0.5
         return after, (reward, ok)
 
     start = jnp.broadcast_to(jnp.asarray(START), (params.shape[0], 6))

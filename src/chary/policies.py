@@ -6,11 +6,9 @@ import hashlib
 import inspect
 import itertools
 import math
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 
 import numpy as np
@@ -28,8 +26,6 @@ ROLES = ("prior", "floor", "only")
 KIND = "policy"
 TABLE = "table"
 WHOLE_KINDS = "iu"
-# Errors that NumPy raises on the header of a changed array, in addition to those of `unpack`.
-MALFORMED = (OverflowError, RecursionError, SyntaxError, TokenError, struct.error)
 # Probabilities may come from float32.
 SUM_TOLERANCE = 1e-4
 
@@ -223,7 +219,7 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
     content = read_file(source)
     try:
         about, arrays = unpack(KIND, content)
-    except (InvalidData, *MALFORMED) as problem:
+    except InvalidData as problem:
         reason = " ".join(str(problem).split()).rstrip(".")
         raise InvalidData(f"'path' must be a saved policy, got {str(source)!r}: {reason}.") from problem
     shape = about.get("shape") if isinstance(about, dict) else None

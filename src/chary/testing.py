@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.critics.protocol import Critic, as_observations, checked_q_values, name_of
-from chary.errors import InvalidAction, InvalidBudget, InvalidData, InvalidSetting, as_float, check_integer
+from chary.errors import (
+    InvalidAction,
+    InvalidBudget,
+    InvalidData,
+    InvalidSetting,
+    as_float,
+    check_integer,
+    check_truth,
+)
 from chary.shield import Plan
 
 S = TypeVar("S")
@@ -65,8 +73,7 @@ def check_plan(
         )
     if allowed is not None and not callable(allowed):
         raise InvalidSetting(f"'allowed' must be a function of a state, got {allowed!r}.")
-    if not isinstance(free_baseline, bool):
-        raise InvalidSetting(f"'free_baseline' must be True or False, got {free_baseline!r}.")
+    check_truth("free_baseline", free_baseline)
     try:
         questions = [(t, s) for s in states for t in range(horizon)]
         chains = [check_integer("chains", chain, minimum=0) for chain in chains]

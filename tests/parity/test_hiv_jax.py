@@ -83,7 +83,9 @@ def test_a_lane_that_cannot_be_integrated_says_so_and_leaves_the_others_alone() 
 def test_the_kernel_of_the_gpu_computes_the_same() -> None:
     states, actions = random_states(3, 4)
     states[2, 4] = 1e300
-    q = np.array([jax_step.under_treatment(VECTORS[1], *EFFICACIES[a]) for a in actions], dtype=np.float64).T
+    q = np.array(
+        [jax_step.rk.under_treatment(VECTORS[1], *EFFICACIES[a]) for a in actions], dtype=np.float64
+    ).T
     after, done = jax_step._flow_on_gpu(jnp.asarray(q), jnp.asarray(states.T), interpret=True)
     assert done.tolist() == [1.0, 1.0, 0.0]
     expected, _ = step_many(states[:2], actions[:2], patient=PATIENTS[1])

@@ -171,7 +171,8 @@ def _largest_closed_set(mdp: FiniteMDP, columns: sparse.csc_array, target: int) 
     frontier = np.array([target])
     safe[target] = False
     while len(frontier):
-        leading = np.unique(np.concatenate([columns.indices[_column(columns, x)] for x in frontier]))
+        spans = [slice(columns.indptr[x], columns.indptr[x + 1]) for x in frontier]
+        leading = np.unique(np.concatenate([columns.indices[span] for span in spans]))
         leading = leading[usable[leading]]
         usable[leading] = False
         lost = np.bincount(state[leading], minlength=setting.n_states)
@@ -180,10 +181,6 @@ def _largest_closed_set(mdp: FiniteMDP, columns: sparse.csc_array, target: int) 
         frontier = np.flatnonzero((lost > 0) & (open_pairs == 0) & safe)
         safe[frontier] = False
     return safe
-
-
-def _column(columns: sparse.csc_array, x: int) -> slice:
-    return slice(columns.indptr[x], columns.indptr[x + 1])
 
 
 def _avoidance(mdp: FiniteMDP, rows: sparse.csr_array, target: int, safe: Bools) -> DiameterWitness:
@@ -272,11 +269,8 @@ def _slowest(mdp: FiniteMDP, rows: Floats) -> DiameterWitness:
                 break
             for s in np.flatnonzero(better):
                 chosen[s] = starts[s] + int(ahead[starts[s] : setting.pair_start[s + 1]].argmax())
-        origin = int(time.argmax())
-        if slowest is None or time[origin] > slowest.expected_time:
-            slowest = DiameterWitness(
-                target=target, origin=origin, policy=_actions(mdp, chosen), expected_time=float(time[origin])
-            )
+        if slowest is None or time.max() > slowest.expected_time:
+            slowest = _witness(mdp, target, chosen, time)
     assert slowest is not None
     return slowest
 
@@ -295,7 +289,10 @@ def _slow(mdp: FiniteMDP, rows: sparse.csr_array) -> DiameterWitness:
     others = np.delete(np.arange(S), target)
     time = np.zeros(S)
     time[others] = spsolve((sparse.eye_array(S - 1) - step[others][:, others]).tocsc(), np.ones(S - 1))
-    origin = int(time.argmax())
-    return DiameterWitness(
-        target=target, origin=origin, policy=_actions(mdp, chosen), expected_time=float(time[origin])
-    )
+    return _witness(mdp, target, chosen, time)
+
+
+def _witness(mdp: FiniteMDP, target: int, chosen: Ints, time: Floats) -> DiameterWitness:
+    """Return the policy of the `chosen` pairs with the state from which it takes longest, of `time` (S,)."""
+    origin, policy = int(time.argmax()), _actions(mdp, chosen)
+    return DiameterWitness(target=target, origin=origin, policy=policy, expected_time=float(time[origin]))

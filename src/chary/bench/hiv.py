@@ -167,10 +167,6 @@ def _slope(t: float, y: Floats, vector: Floats, e1: float, e2: float) -> Floats:
     return out
 
 
-def _slope_of_state(y: Floats, t: float, vector: Floats, e1: float, e2: float) -> Floats:
-    return _slope(t, y, vector, e1, e2)
-
-
 def _solve_ivp(method: str, tolerance: float) -> Callable[[Floats, float, float, Floats], Floats]:
     def solve(vector: Floats, e1: float, e2: float, state: Floats) -> Floats:
         given = (vector, e1, e2)
@@ -182,8 +178,8 @@ def _solve_ivp(method: str, tolerance: float) -> Callable[[Floats, float, float,
 
 
 def _odeint(vector: Floats, e1: float, e2: float, state: Floats) -> Floats:
-    given = (vector, e1, e2)
-    end: Floats = odeint(_slope_of_state, state, (0.0, DAYS), args=given, rtol=1e-8, atol=1e-8)[-1]
+    given, tight = (vector, e1, e2), {"rtol": 1e-8, "atol": 1e-8}
+    end: Floats = odeint(_slope, state, (0.0, DAYS), args=given, tfirst=True, **tight)[-1]
     return end
 
 

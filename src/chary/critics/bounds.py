@@ -9,15 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Floats
+from chary.critics import protocol
 from chary.critics.ensemble import EnsembleCritics, EnsembleSide
-from chary.critics.protocol import (
-    Critic,
-    as_masks,
-    as_observations,
-    check_critic_type,
-    checked_q_values,
-    name_of,
-)
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 
 CRITIC_STANDINGS = ("certified", "calibrated", "uncertified")
@@ -63,27 +56,27 @@ class CriticBounds:
         CriticValues(baseline=array([1]), q_lower=array([[1., 2.]]), v_upper=array([2.5]))
     """
 
-    lower: Critic
-    upper: Critic
+    lower: protocol.Critic
+    upper: protocol.Critic
     _: KW_ONLY
     standing: str
     lower_shift: float = 0.0
     upper_shift: float = 0.0
 
     def __post_init__(self) -> None:
-        check_critic_type("lower", self.lower)
-        check_critic_type("upper", self.upper)
+        protocol.check_critic_type("lower", self.lower)
+        protocol.check_critic_type("upper", self.upper)
         check_choice("standing", self.standing, CRITIC_STANDINGS)
         for name, shift in (("lower_shift", self.lower_shift), ("upper_shift", self.upper_shift)):
             check_real(name, shift, low=-np.inf, open_low=True, open_high=True)
         if self.lower is self.upper and self.standing == "certified":
             raise InvalidSetting(
                 "'standing' must not be 'certified' if one critic is both bounds, got a point estimate, "
-                f"{name_of(self.lower)}. Calibrate it, or give two critics."
+                f"{protocol.name_of(self.lower)}. Calibrate it, or give two critics."
             )
 
     @classmethod
-    def from_point(cls, critic: Critic, *, accept: str | None = None) -> CriticBounds:
+    def from_point(cls, critic: protocol.Critic, *, accept: str | None = None) -> CriticBounds:
         """Use a point estimate as both bounds; its standing must be accepted explicitly.
 
         A point estimate charges v(s) - q(s, a) as if it were exact, so a budget kept by the ledger may be
@@ -96,7 +89,7 @@ class CriticBounds:
         Raises:
             InvalidSetting: unless `accept="uncertified"`.
         """
-        check_critic_type("critic", critic)
+        protocol.check_critic_type("critic", critic)
         if not (isinstance(accept, str) and accept == "uncertified"):
             raise InvalidSetting(
                 f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got {accept!r}. "
@@ -141,9 +134,9 @@ class CriticBounds:
             InvalidData: if an observation, a mask or a critic's result is invalid, or certified bounds
                 contradict each other.
         """
-        asked = as_observations("observations", observations)
+        asked = protocol.as_observations("observations", observations)
         A = check_integer("n_actions", n_actions, minimum=1)
-        allowed = None if masks is None else as_masks("masks", masks, (len(asked), A))
+        allowed = None if masks is None else protocol.as_masks("masks", masks, (len(asked), A))
         lower, upper = self._asked(asked, A)
         # Before the shift, which could round two values to one.
         baseline = (lower if allowed is None else np.where(allowed, lower, -np.inf)).argmax(axis=1)
@@ -160,8 +153,8 @@ class CriticBounds:
         if isinstance(low, EnsembleSide) and isinstance(high, EnsembleSide) and low.ensemble is high.ensemble:
             sides = dict(zip(("lower", "upper"), low.ensemble.q_bounds(observations, A), strict=True))
             return sides[low.side], sides[high.side]
-        lower = checked_q_values(low, observations, A)
-        return lower, lower if low is high else checked_q_values(high, observations, A)
+        lower = protocol.checked_q_values(low, observations, A)
+        return lower, lower if low is high else protocol.checked_q_values(high, observations, A)
 
     def _check_order(self, lower: Floats, upper: Floats) -> None:
         crossed = lower - upper > ROUNDING * np.maximum(np.abs(upper), 1.0)

@@ -66,7 +66,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         way_out = "Use gymnasium.make for a name."
         check_type("mdp", mdp, FiniteMDP, "a FiniteMDP", error=InvalidMDP, way_out=way_out)
         self.render_mode = render_mode
-        self._mdp = mdp
+        self.mdp = mdp
         self._actions = AllowedActions(mdp.n_actions)
         self.action_space = self._actions
         self.observation_space = Discrete(mdp.n_states)
@@ -78,11 +78,6 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         self._t = 0
         self._playing = False
 
-    @property
-    def mdp(self) -> FiniteMDP:
-        """The MDP that is played."""
-        return self._mdp
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
@@ -92,7 +87,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
             InvalidSetting: if the seed is not a whole number >= 0.
         """
         super().reset(seed=None if seed is None else check_seed(seed))
-        self._uniforms = self.np_random.random(self._mdp.horizon + 1)
+        self._uniforms = self.np_random.random(self.mdp.horizon + 1)
         # side="right": a uniform equal to a cumulative step belongs to the next state, as in the compiled
         # driver.
         first = int(np.searchsorted(self._start_cumulative, self._uniforms[0], side="right"))
@@ -112,7 +107,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
             raise OutOfOrder(
                 "'step' must follow 'reset' and come before the end of the episode. Call reset() first."
             )
-        mdp = self._mdp
+        mdp = self.mdp
         a = self._checked(action)
         pair = mdp.setting.pair_index[self._state, a]
         begin, end = int(mdp.row_start[pair]), int(mdp.row_start[pair + 1])
@@ -128,7 +123,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         return np.int64(self._state), raw, terminated, truncated, {**self._info(), "scaled_reward": scaled}
 
     def _checked(self, action: object) -> int:
-        A = self._mdp.n_actions
+        A = self.mdp.n_actions
         a = as_whole(action)
         if a is None or not 0 <= a < A:
             got = action if a is None else a

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints, frozen
-from chary.errors import CharyError, InvalidMDP, check_integer, check_real
+from chary.errors import CharyError, InvalidMDP, check_integer
 
 if TYPE_CHECKING:
     from chary.mdp.setting import RewardScale, Setting
@@ -51,14 +51,10 @@ def as_rewards(R: ArrayLike, S: int, A: int) -> Floats:
     return rewards
 
 
-def as_value_cap(value_cap: float | None, horizon: int) -> float:
-    if value_cap is None:
-        return float(horizon)
-    return check_real("value_cap", value_cap, low=0.0, open_low=True, open_high=True, error=InvalidMDP)
-
-
 def as_list(name: str, states: Iterable[int]) -> list[int]:
     """Return whole numbers as a list, since an iterator can be read only once."""
+    if isinstance(states, np.ndarray) and states.ndim != 1:
+        raise InvalidMDP(f"{name!r} must be a list of states, got an array of shape {states.shape}.")
     if not isinstance(states, Iterable):
         raise InvalidMDP(f"{name!r} must be a list of states, got {states!r}.")
     return [check_integer(name, state, minimum=0, error=InvalidMDP) for state in states]

@@ -12,14 +12,7 @@ from numpy.typing import ArrayLike
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, check_choice, check_index, check_integer, check_truth, check_type
 from chary.mdp import _checks as checks
-from chary.mdp.setting import (
-    KnownReward,
-    RewardScale,
-    Setting,
-    as_policy,
-    as_states,
-    check_table,
-)
+from chary.mdp.setting import KnownReward, RewardScale, Setting, as_policy, check_table
 
 REWARD_KNOWLEDGE = ("estimated", "known")
 
@@ -90,11 +83,9 @@ class FiniteMDP:
         """Return P of shape (S, A, S) and R of shape (S, A), zero where not allowed; for small problems."""
         S, A = self.n_states, self.n_actions
         P, R = np.zeros((S, A, S)), np.zeros((S, A))
-        for s in range(S):
-            for a in np.flatnonzero(self.setting.allowed[s]):
-                x, p, r = self.row(s, int(a))
-                P[s, a, x] = p
-                R[s, a] = p @ r
+        for s, a in np.argwhere(self.setting.allowed).tolist():
+            x, p, r = self.row(s, a)
+            P[s, a, x], R[s, a] = p, p @ r
         return P, R
 
     @classmethod
@@ -304,7 +295,7 @@ class _Options:
                 )
         if "horizon" not in given:
             raise InvalidMDP("'horizon' must be given. It is the number of steps of an episode.")
-        terminal = checks.as_list("terminal", as_states("terminal", given.get("terminal", ())))
+        terminal = checks.as_list("terminal", given.get("terminal", ()))
         return cls(**{**given, "terminal": terminal})
 
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real, check_type
 from chary.mdp import _checks as checks
+from chary.storage.sealed import as_array
 
 # A larger table of floats than 16 GiB is a mistake.
 MOST_ENTRIES = 2**31
@@ -139,28 +141,29 @@ class Setting:
             InvalidMDP: if the arrays do not describe one.
         """
         check_type("arrays", arrays, Mapping, "arrays by name", error=InvalidMDP)
-        n_states, n_actions, horizon = _array(arrays, "shape", np.int64, 3).tolist()
-        discount, value_cap, low, high = _array(arrays, "numbers", np.float64, 4).tolist()
+        read = partial(as_array, error=InvalidMDP)
+        n_states, n_actions, horizon = read("shape", arrays, (3,), np.int64).tolist()
+        discount, value_cap, low, high = read("numbers", arrays, (4,), np.float64).tolist()
         told = cls.declare(
             n_states=n_states,
             n_actions=n_actions,
             horizon=horizon,
-            allowed=_array(arrays, "allowed", np.bool_, n_states, n_actions),
-            terminal=np.flatnonzero(_array(arrays, "terminal", np.bool_, n_states)).tolist(),
+            allowed=read("allowed", arrays, (n_states, n_actions), np.bool_),
+            terminal=np.flatnonzero(read("terminal", arrays, (n_states,), np.bool_)).tolist(),
             discount=discount,
             value_cap=value_cap,
             scale=RewardScale(low, high),
         )
         P, S = told.n_pairs, told.n_states
-        support = _array(arrays, "support", np.int64, P)
+        support = read("support", arrays, (P,), np.int64)
         fits = bool(((support >= 1) & (support <= S)).all())
         known = None
         if "known.start" in arrays:
-            start = _array(arrays, "known.start", np.int64, P + 1)
-            successor = _array(arrays, "known.successor", np.int64, None)
+            start = read("known.start", arrays, (P + 1,), np.int64)
+            successor = read("known.successor", arrays, (None,), np.int64)
             n = len(successor)
-            reward = _array(arrays, "known.reward", np.float64, n)
-            other = [_array(arrays, f"known.other_{side}", np.float64, P) for side in ("low", "high")]
+            reward = read("known.reward", arrays, (n,), np.float64)
+            other = [read(f"known.other_{side}", arrays, (P,), np.float64) for side in ("low", "high")]
             known = KnownReward(*(frozen(each) for each in (start, successor, reward, *other)))
             fits &= start[0] == 0 and start[-1] == n and bool((np.diff(start) >= 0).all())
             # Successors are found by bisection, so each row must be in ascending order.
@@ -216,7 +219,7 @@ class Setting:
         H = check_integer("horizon", horizon, minimum=1, error=InvalidMDP)
         check_table(f"{S} states and {A} actions", S * A)
         check_table(f"{H} steps and {S} states", H * S)
-        ends = checks.terminal_mask(as_states("terminal", terminal), S)
+        ends = checks.terminal_mask(terminal, S)
         mask = checks.allowed_mask(allowed, S, A, ends)
         scale = RewardScale.of(scale)
         if scale.low != 0.0 and ends.any():
@@ -224,6 +227,7 @@ class Setting:
                 f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: ending early "
                 "would be rewarded. Pad episodes: make terminal states absorbing with reward 0."
             )
+        cap = H if value_cap is None else value_cap
         pair_index, pair_start, pair_action = checks.number_pairs(mask)
         return cls(
             n_states=S,
@@ -234,7 +238,7 @@ class Setting:
             pair_action=pair_action,
             pair_index=pair_index,
             terminal=frozen(ends),
-            value_cap=checks.as_value_cap(value_cap, H),
+            value_cap=check_real("value_cap", cap, low=0.0, open_low=True, open_high=True, error=InvalidMDP),
             support=checks.as_support(support, mask, S, A),
             scale=scale,
         )
@@ -246,36 +250,10 @@ def check_setting(setting: object) -> None:
     check_type("setting", setting, Setting, "a Setting", way_out=way_out)
 
 
-def as_states(name: str, states: Iterable[int]) -> Iterable[int]:
-    """Return states as they are.
-
-    Raises:
-        InvalidMDP: if they are an array that does not have one dimension.
-    """
-    if isinstance(states, np.ndarray) and states.ndim != 1:
-        raise InvalidMDP(f"{name!r} must be a list of states, got an array of shape {states.shape}.")
-    return states
-
-
 def check_table(sizes: str, entries: int) -> None:
     """Raise InvalidMDP if a table of numbers would not fit into memory."""
     if entries > MOST_ENTRIES:
         raise InvalidMDP(f"a problem's tables must have no more than {MOST_ENTRIES} entries, got {sizes}.")
-
-
-def _array(
-    arrays: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], *shape: int | None
-) -> NDArray[Any]:
-    """Return one of some arrays if it has this type and shape; None stands for any length."""
-    array = arrays.get(name)
-    fits = isinstance(array, np.ndarray) and array.dtype == np.dtype(dtype) and array.ndim == len(shape)
-    if fits and array is not None:
-        fits = all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
-    if not fits:
-        wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        got = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else repr(array)
-        raise InvalidMDP(f"{name!r} must be {np.dtype(dtype)} of shape ({wanted}), got {got}.")
-    return np.asarray(array)
 
 
 def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:

@@ -105,7 +105,8 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     plan = TabularPlan(setting, knowledge, ties, charge=charge)
     check_cap(setting, bounds, knowledge, plan.arrays.baseline, plan.arrays.v_lower)
     kind, worth, explorer = measure.classify(setting, knowledge, ties)
-    logged = _steps_of(problem, held)
+    t, state = problem.log.t[held], problem.log.state[held]
+    logged = measure.LoggedSteps(t, state, np.cumsum(t == 0) - 1)
     known = measure.know_baseline(kind, worth, measure.Cells.of(logged, setting.n_states))
     steps, sampled = _sampled(logged, explorer != plan.arrays.baseline)
     cells = measure.Cells.of(steps, setting.n_states)
@@ -177,12 +178,6 @@ def _split(problem: Problem, share: float) -> tuple[Bools, Bools]:
             f"'holdout' must leave an episode to learn from, got {share:g} of {episodes}. Hold out less."
         )
     return number < kept, problem.real & (number >= kept)
-
-
-def _steps_of(problem: Problem, held: Bools) -> measure.LoggedSteps:
-    """Return the steps that may be replayed, episodes numbered 0, 1, 2, ..."""
-    t, state = problem.log.t[held], problem.log.state[held]
-    return measure.LoggedSteps(t, state, np.cumsum(t == 0) - 1)
 
 
 def _sampled(steps: measure.LoggedSteps, differs: Bools) -> tuple[measure.LoggedSteps, int | None]:

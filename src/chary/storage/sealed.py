@@ -127,26 +127,29 @@ def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 def as_array(
     name: str,
     arrays: Mapping[str, NDArray[Any]],
-    shape: tuple[int, ...],
+    shape: tuple[int | None, ...],
     dtype: type[np.generic] | type[bool],
     *,
     below: int | None = None,
+    error: type[CharyError] = InvalidData,
 ) -> NDArray[Any]:
     """Return a copy of an array that has this shape and type, and entries in 0..below - 1 if given.
 
+    None in a shape stands for any length.
+
     Raises:
-        InvalidData: if it does not: kernels trust their arguments.
+        InvalidData: or `error`, if it does not: kernels trust their arguments.
     """
-    array = np.array(arrays[name])
-    fits = array.shape == shape and array.dtype == np.dtype(dtype)
+    given = arrays.get(name)
+    array = np.array(given if isinstance(given, np.ndarray) else None)
+    fits = array.ndim == len(shape) and array.dtype == np.dtype(dtype)
+    fits = fits and all(n is None or n == m for n, m in zip(shape, array.shape, strict=True))
     if fits and below is not None:
         fits = bool(((array >= 0) & (array < below)).all())
     if not fits:
         most = "" if below is None else f" with entries below {below}"
-        raise InvalidData(
-            f"{name!r} must be {np.dtype(dtype)} of shape {shape}{most}, got {array.dtype} of shape "
-            f"{array.shape}."
-        )
+        wanted = f"{np.dtype(dtype)} of shape {str(shape).replace('None', 'any')}{most}"
+        raise error(f"{name!r} must be {wanted}, got {array.dtype} of shape {array.shape}.")
     return array
 
 

@@ -148,9 +148,7 @@ class Family:
             None where the family cannot be played there.
         packages: The packages that results may depend on; their versions go to the provenance.
         container: The format of checkpoints, see `chary.storage.sealed`.
-        learner: The learner's name in messages.
-        extra: The extra of chary that its runs need, or nothing.
-        extra_packages: The packages of that extra.
+        needs: The packages that its runs need, each with what needs it and the extra of chary it belongs to.
     """
 
     name: str
@@ -165,9 +163,7 @@ class Family:
     lanes: Callable[[Sequence[Any]], Any] | None
     packages: tuple[str, ...]
     container: str
-    learner: str
-    extra: str
-    extra_packages: tuple[str, ...]
+    needs: tuple[tuple[str, str, str], ...]
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -176,8 +172,8 @@ class Family:
 
     def check_installed(self) -> None:
         """Raise InvalidSetting, before hours of work, where a package that its runs need is missing."""
-        for name in self.extra_packages:
-            check_installed(name, self.learner, self.extra)
+        for each in self.needs:
+            check_installed(*each)
 
 
 def names_of(cls: Any) -> tuple[str, ...]:

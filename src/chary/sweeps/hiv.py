@@ -200,7 +200,5 @@ HIV = Family(
     lanes=_lanes,
     packages=("numpy", "numba", "llvmlite", "jax", "jaxlib", "optax"),
     container="safetensors",
-    learner="The deep learner",
-    extra="deep",
-    extra_packages=("jax", "optax"),
+    needs=tuple((package, "The deep learner", "deep") for package in ("jax", "optax")),
 )

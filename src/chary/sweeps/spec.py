@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -187,19 +188,15 @@ class Experiment:
         for each in self.plan():
             kinds.setdefault(replace(each.spec, seed=0).id, each)
         for each in kinds.values():
-            try:
+            with _naming("algorithm", each.algorithm):
                 self.family.check(each.spec)
-            except CharyError as problem:
-                raise type(problem)(f"algorithm {each.algorithm!r}: {problem}") from problem
 
     def conditions_of(self, variant: Variant) -> AnyConditions:
         """Return the conditions under which the runs of a variant are played."""
         for key in variant.changes:
             check_choice("a variant's key", key, ("label", *names_of(self.family.conditions)))
-        try:
+        with _naming("variant", variant.label):
             return self.conditions.changed(variant.changes)
-        except CharyError as problem:
-            raise type(problem)(f"variant {variant.label!r}: {problem}") from problem
 
     def shrunk(self) -> Experiment:
         """Return the experiment that `--quick` runs, all studies included."""
@@ -316,14 +313,21 @@ class Experiment:
         for seed in range(conditions.first_seed, conditions.first_seed + conditions.seeds):
             for algorithm in algorithms:
                 for eta in conditions.etas if algorithm.budgeted else (None,):
-                    try:
+                    with _naming("algorithm", algorithm.label):
                         options = algorithm.resolved(conditions, eta)
-                    except CharyError as problem:
-                        raise type(problem)(f"algorithm {algorithm.label!r}: {problem}") from problem
                     spec = RunSpec(
                         agent=algorithm.agent, options=options, seed=seed, **conditions.of_every_run()
                     )
                     yield Planned(study, variant, algorithm.label, eta, seed, spec)
+
+
+@contextmanager
+def _naming(what: str, label: str) -> Iterator[None]:
+    """Begin the message of an error raised inside with the part of the experiment that it is about."""
+    try:
+        yield
+    except CharyError as problem:
+        raise type(problem)(f"{what} {label!r}: {problem}") from problem
 
 
 def _limited(variant: Variant, base: AnyConditions, given: Mapping[str, Any]) -> Variant:

@@ -166,7 +166,5 @@ TABULAR = Family(
     lanes=None,
     packages=("numpy", "numba", "scipy", "llvmlite"),
     container="npz",
-    learner="The tabular learner",
-    extra="",
-    extra_packages=(),
+    needs=(),
 )

@@ -38,21 +38,16 @@ class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._n_actions = discrete_size("action_space", env.action_space)
         self._end = discrete_size("observation_space", env.observation_space)
-        self._horizon = check_integer("horizon", horizon, minimum=1)
+        self.horizon = check_integer("horizon", horizon, minimum=1)
         self.observation_space = Discrete(self._end + 1)
-        self._t = self._horizon
+        self._t = self.horizon
         self._over = False
-
-    @property
-    def horizon(self) -> int:
-        """The steps of an episode."""
-        return self._horizon
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of the environment."""
-        self._t, self._over = self._horizon, False
+        self._t, self._over = self.horizon, False
         answer = self.env.reset(seed=seed, options=options)
         self._t = 0
         return answer
@@ -63,7 +58,7 @@ class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             OutOfOrder: if no episode has begun, or the last one is over.
         """
-        if self._t == self._horizon:
+        if self._t == self.horizon:
             raise OutOfOrder("'step' must follow 'reset' and come before the horizon. Call reset() first.")
         observation: Any = None
         reward: Any = 0.0
@@ -76,5 +71,5 @@ class Padded(gymnasium.Wrapper[Any, Any, Any, Any]):
             observation, cut = np.int64(self._end), False
             info = {**info, "action_mask": np.ones(self._n_actions, dtype=np.int8)}
         if cut:
-            self._t = self._horizon
-        return observation, reward, False, self._t == self._horizon, info
+            self._t = self.horizon
+        return observation, reward, False, self._t == self.horizon, info

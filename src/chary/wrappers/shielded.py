@@ -68,15 +68,11 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         spaces = {"actions": env.action_space, "observations": env.observation_space}
         self._referee = Referee(guard, **spaces, horizon=horizon, numbers=numbers)
+        self.guard = guard
         self._episode: EpisodeId | None = None
         self._t = 0
         self._state: Any = None
         self._mask: Mask | None = None
-
-    @property
-    def guard(self) -> Guard[Any]:
-        """The guard that decides."""
-        return self._referee.guard
 
     @property
     def episode(self) -> EpisodeId | None:

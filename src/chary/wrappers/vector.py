@@ -61,14 +61,10 @@ class ShieldedVector(VectorWrapper):
         super().__init__(envs)
         spaces = {"actions": envs.single_action_space, "observations": envs.single_observation_space}
         self._referee = Referee(guard, **spaces, horizon=horizon, numbers=numbers)
+        self.guard = guard
         # By lane, the names of the open episodes.
         self._episodes: dict[int, EpisodeId] = {}
         self._t = [0] * self._lanes.n
-
-    @property
-    def guard(self) -> Guard[Any]:
-        """The guard that decides."""
-        return self._referee.guard
 
     @property
     def episodes(self) -> tuple[EpisodeId | None, ...]:

@@ -10,16 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from chary.arrays import Floats
-from chary.envs.hiv.parameters import (
-    HORIZON,
-    LOG_HIGH,
-    LOG_LOW,
-    OBSERVATION_MEAN,
-    OBSERVATION_STD,
-    START,
-    Patient,
-)
-from chary.envs.hiv.parameters import patient as patient_named
+from chary.envs.hiv import parameters as hiv
 from chary.envs.hiv.simulator import N_ACTIONS, N_CONCENTRATIONS, check_states, seen_of, step
 from chary.errors import InvalidSetting, OutOfOrder, check_truth
 
@@ -58,22 +49,17 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
         self, patient: str | int = "base", *, standardise: bool = True, render_mode: None = None
     ) -> None:
         self._standardise = check_truth("standardise", standardise)
-        self._patient = patient_named(patient)
+        self.patient = hiv.patient(patient)
         self.render_mode = render_mode
-        low, high = np.full(N_CONCENTRATIONS, LOG_LOW), np.full(N_CONCENTRATIONS, LOG_HIGH)
+        low, high = (np.full(N_CONCENTRATIONS, bound) for bound in (hiv.LOG_LOW, hiv.LOG_HIGH))
         if standardise:
-            low, high = ((bound - OBSERVATION_MEAN) / OBSERVATION_STD for bound in (low, high))
+            low, high = ((bound - hiv.OBSERVATION_MEAN) / hiv.OBSERVATION_STD for bound in (low, high))
         self._low, self._high = low.astype(np.float32), high.astype(np.float32)
         self.observation_space = Box(self._low, self._high, dtype=np.float32)
         self.action_space = Discrete(N_ACTIONS)
-        self._state: Floats = START.copy()
+        self._state: Floats = hiv.START.copy()
         self._t = 0
         self._playing = False
-
-    @property
-    def patient(self) -> Patient:
-        """The patient who is treated."""
-        return self._patient
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -88,7 +74,7 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
         unknown = [key for key in given if key != "state"] if isinstance(given, dict) else [given]
         if unknown:
             raise InvalidSetting(f"'options' must contain nothing but 'state', got {unknown[0]!r}.")
-        state = check_states(given.get("state", START), dimensions=1)
+        state = check_states(given.get("state", hiv.START), dimensions=1)
         super().reset(seed=seed)
         self._state, self._t, self._playing = state, 0, True
         return self._observation(), {"state": state.copy()}
@@ -105,11 +91,11 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
             raise OutOfOrder(
                 "'step' must follow 'reset' and come before the end of the episode. Call reset() first."
             )
-        self._state, raw = step(self._state, action, patient=self._patient.name)
+        self._state, raw = step(self._state, action, patient=self.patient.name)
         self._t += 1
-        truncated = self._t == HORIZON
+        truncated = self._t == hiv.HORIZON
         self._playing = not truncated
-        reward = self._patient.standardised(raw) if self._standardise else raw
+        reward = self.patient.standardised(raw) if self._standardise else raw
         info = {"state": self._state.copy(), "raw_reward": raw}
         return self._observation(), reward, False, truncated, info
 

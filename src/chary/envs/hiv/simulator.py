@@ -13,20 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Floats
+from chary.envs.hiv import parameters as hiv
 from chary.envs.hiv._kernels import first_wrong, step_into
-from chary.envs.hiv.parameters import (
-    CONCENTRATIONS,
-    EFFICACIES,
-    LOG_HIGH,
-    LOG_LOW,
-    NAMES,
-    OBSERVATION_MEAN,
-    OBSERVATION_STD,
-)
-from chary.envs.hiv.parameters import patient as patient_named
 from chary.errors import CharyError, InvalidAction, InvalidData, as_whole
 
-N_ACTIONS, N_CONCENTRATIONS = len(EFFICACIES), len(CONCENTRATIONS)
+N_ACTIONS, N_CONCENTRATIONS = len(hiv.EFFICACIES), len(hiv.CONCENTRATIONS)
 
 
 def step(state: ArrayLike, action: object, *, patient: object = "base") -> tuple[Floats, float]:
@@ -51,7 +42,7 @@ def step(state: ArrayLike, action: object, *, patient: object = "base") -> tuple
         >>> round(float(after[4])), round(reward)
         (3461, 16019)
     """
-    vector = patient_named(patient).vector
+    vector = hiv.patient(patient).vector
     before = check_states(state, dimensions=1)[None]
     after, rewards = _advance(vector[None], before, np.array([check_action(action)]))
     return after[0], float(rewards[0])
@@ -87,9 +78,9 @@ def step_many(
     if isinstance(patient, (Sequence, np.ndarray)) and not isinstance(patient, str):
         if len(patient) != lanes:
             raise InvalidData(f"'patient' must be one or {lanes}, one per state, got {len(patient)}.")
-        vectors = np.array([patient_named(each).vector for each in patient]).reshape(lanes, len(NAMES))
+        vectors = np.array([hiv.patient(each).vector for each in patient]).reshape(lanes, len(hiv.NAMES))
     else:
-        vectors = np.tile(patient_named(patient).vector, (lanes, 1))
+        vectors = np.tile(hiv.patient(patient).vector, (lanes, 1))
     return _advance(vectors, before, played)
 
 
@@ -109,8 +100,8 @@ def observe(states: ArrayLike, *, standardise: bool = True) -> Floats:
 def seen_of(states: Floats, *, standardise: bool) -> Floats:
     """Return the same as `observe`, for concentrations that were checked."""
     # Not np.clip, which takes longer than all the rest.
-    logs: Floats = np.log10(np.minimum(np.maximum(states, 10.0**LOG_LOW), 10.0**LOG_HIGH))
-    return (logs - OBSERVATION_MEAN) / OBSERVATION_STD if standardise else logs
+    logs: Floats = np.log10(np.minimum(np.maximum(states, 10.0**hiv.LOG_LOW), 10.0**hiv.LOG_HIGH))
+    return (logs - hiv.OBSERVATION_MEAN) / hiv.OBSERVATION_STD if standardise else logs
 
 
 def check_states(states: object, *, dimensions: int | None = None) -> Floats:
@@ -131,7 +122,7 @@ def check_states(states: object, *, dimensions: int | None = None) -> Floats:
     flat = array.reshape(-1)
     wrong = first_wrong(flat)
     if wrong >= 0:
-        name = CONCENTRATIONS[wrong % N_CONCENTRATIONS]
+        name = hiv.CONCENTRATIONS[wrong % N_CONCENTRATIONS]
         raise InvalidData(
             f"'state' must contain concentrations that are finite and >= 0, got {name} = {flat[wrong]}."
         )
@@ -165,7 +156,7 @@ def _checked_actions(actions: object, lanes: int) -> NDArray[np.int64]:
 
 def _advance(vectors: Floats, before: Floats, actions: NDArray[np.int64]) -> tuple[Floats, Floats]:
     after, rewards = np.empty_like(before), np.empty(len(before))
-    failed = step_into(after, rewards, vectors, EFFICACIES, before, actions)
+    failed = step_into(after, rewards, vectors, hiv.EFFICACIES, before, actions)
     if failed >= 0:
         raise could_not_integrate(before[failed], int(actions[failed]))
     return after, rewards
@@ -173,7 +164,7 @@ def _advance(vectors: Floats, before: Floats, actions: NDArray[np.int64]) -> tup
 
 def could_not_integrate(state: Any, action: int) -> CharyError:
     """Return the error that names the state at which the integrator failed."""
-    shown = ", ".join(f"{name} = {value:g}" for name, value in zip(CONCENTRATIONS, state, strict=True))
+    shown = ", ".join(f"{name} = {value:g}" for name, value in zip(hiv.CONCENTRATIONS, state, strict=True))
     return InvalidData(
         f"'state' must be one that can be integrated over five days, got {shown} under action {action}, "
         "where the concentrations change too fast. Start closer to the concentrations of patients."
