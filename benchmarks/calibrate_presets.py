@@ -27,10 +27,13 @@ from _jobs import RESULTS, ROOT, provenance
 from chary._workers import usable_cores, worker_pool
 from chary.agents import CharyUCBVI
 from chary.calibrate import calibrate
+from chary.envs import make
 from chary.model.calibration import CalibrationRecord
 from chary.presets import NAMES, preset
+from chary.simulation import simulate
 
 KEPT = RESULTS / "calibrations.json"
+NOTE = "python benchmarks/calibrate_presets.py, recorded in benchmarks/results/calibrations.json"
 PAPER: dict[str, Any] = {"rule": "paper", "charge": "paper", "pool": 1, "after_refusal": "close"}
 
 
@@ -111,13 +114,12 @@ class Calibrations:
     """The file of results, written after every job, and the processes and the time to add to it."""
 
     def __init__(
-        self, path: Path, pool: Executor | None = None, minutes: float = 0.0, shorter: int = 1
+        self, path: Path, pool: Executor | None = None, until: float = 0.0, shorter: int = 1
     ) -> None:
         kept = json.loads(path.read_text()) if path.exists() else {}
         self.results: dict[str, Any] = kept.get("results", {})
         self.scales: dict[str, float] = kept.get("scales", {})
-        self._path, self._pool, self._shorter = path, pool, shorter
-        self._until = time.monotonic() + 60 * minutes
+        self._path, self._pool, self._until, self._shorter = path, pool, until, shorter
         self._lock = threading.Lock()
 
     def play(self, job: Job) -> float | None:
@@ -212,37 +214,26 @@ def write(kept: Calibrations) -> None:
         text = re.split(r"\n\[scale\]|\n\[\[calibration\]\]", path.read_text())[0].rstrip("\n") + "\n"
         old = preset(name).scale.get("hoeffding")
         new = kept.results.get(f"{name} preset", {}).get("scale") or old
-        note = "python benchmarks/calibrate_presets.py, recorded in benchmarks/results/calibrations.json"
         if new is not None:
-            text += f"\n[scale]\n# {note}\nhoeffding = {new!r}\n"
+            text += f"\n[scale]\n# {NOTE}\nhoeffding = {new!r}\n"
         path.write_text(text + "".join(f"\n[[calibration]]\n{_table(record)}" for record in records))
-    for name in ("sepsis", "inventory", "sepsis-selection"):
-        new = kept.scales.get(name.split("-")[0])
-        path = ROOT / "experiments" / f"{name}.toml"
-        lines = path.read_text().splitlines(keepends=True)
+    for path in sorted((ROOT / "experiments").glob("*.toml")):
+        new = kept.scales.get(path.stem.removesuffix("-selection"))
         if new is not None:
-            path.write_text("".join(_rescaled(lines, new)))
-
-
-def _rescaled(lines: list[str], new: float) -> list[str]:
-    """Return lines with another scale, where it stands alone or times a power of 2."""
-    scale = re.compile(r"^bonus_scale = ([0-9.e-]+)$")
-    old = next(float(match[1]) for line in lines if (match := scale.match(line)))
-
-    def changed(line: str) -> str:
-        match = scale.match(line)
-        if match is None:
-            return line
-        power = math.log2(float(match[1]) / old)
-        multiple = abs(power - round(power)) < 1e-6
-        return f"bonus_scale = {new * 2.0 ** round(power)!r}\n" if multiple else line
-
-    return [changed(line) for line in lines]
+            # The scale of all runs comes first; those of studies are its multiples, or 1.
+            lines = re.sub(
+                r"(?m)^# (chary calibrate|recorded in|python benchmarks/calibrate).*\n", "", path.read_text()
+            )
+            path.write_text(
+                re.sub(r"(?m)^bonus_scale = .*$", f"# {NOTE}\nbonus_scale = {new!r}", lines, count=1)
+            )
 
 
 def _table(record: CalibrationRecord) -> str:
-    """Return a record as the lines of a TOML table."""
-    return "".join(f"{key} = {_value(value)}\n" for key, value in record.to_plain().items())
+    """Return a record as the lines of a TOML table, without options and a prior where there are none."""
+    plain = record.to_plain()
+    left_out = {"options": {}, "prior": "none", "seed": 0}
+    return "".join(f"{key} = {_value(value)}\n" for key, value in plain.items() if left_out.get(key) != value)
 
 
 def _value(value: Any) -> str:
@@ -265,8 +256,11 @@ def main() -> None:
     if given.write:
         write(Calibrations(given.out))
         return
+    until = time.monotonic() + 60 * given.minutes
+    # Compiled once, and not by every process at the same time.
+    simulate(make("riverswim"), CharyUCBVI(eta=0.3, bonus="hoeffding"), episodes=2, warmup=2)
     with worker_pool(given.workers) as pool, ThreadPoolExecutor(3) as threads:
-        kept = Calibrations(given.out, pool, given.minutes, given.shorter)
+        kept = Calibrations(given.out, pool, until, given.shorter)
         # Side by side: the processes do not wait for the last run of a trial.
         for chain in [threads.submit(play, kept) for play in (play_sepsis, play_inventory, play_presets)]:
             chain.result()
