@@ -47,10 +47,13 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 CHARTS = {
     "regret",
     "violations",
+    "violations-incumbent",
+    "baseline-value",
     "frontier",
     "deficit",
     "deficit-over-time",
     "exploring",
+    "deviating",
     "chain-lengths",
     "chain-parts",
     "ratio",

@@ -45,6 +45,7 @@ SIGNED = (
     "return_standardised",
     "best_return",
     "baseline_value",
+    *("incumbent_value", "baseline_value_first", "baseline_value_last"),
 )
 
 # Columns that are shares; their intervals are cut at 1.

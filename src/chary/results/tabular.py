@@ -120,6 +120,10 @@ class TabularRun(Judged):
         """The window in which each chain began."""
         return np.searchsorted(self.at, self.born, side="right")
 
+    def cumulated(self, marked: NDArray[np.bool_]) -> Ints:
+        """Return the number of marked episodes up to the end of each window."""
+        return np.cumsum(self.summed(marked.astype(np.int64)))
+
     def chains(self) -> Ints:
         """Return the number of finished chains that began in each window."""
         return np.bincount(self.window[self.finished], minlength=len(self.at))
@@ -192,7 +196,8 @@ RUNS: Columns[TabularRun] = {
 CURVES: Columns[TabularRun] = {
     "episode": ("Int64", lambda run: run.at),
     "regret": ("Float64", lambda run: np.cumsum(run.summed(run.regret))),
-    "violations": ("Int64", lambda run: np.cumsum(run.summed(run.broken().astype(np.int64)))),
+    "violations": ("Int64", lambda run: run.cumulated(run.broken())),
+    "violations_incumbent": ("Int64", lambda run: run.cumulated(run.broken(run.incumbent_deficit))),
     "deficit_mean": ("Float64", lambda run: run.mean("deficit")),
     "true_deficit_mean": ("Float64", lambda run: run.mean("true_deficit")),
     "true_deficit_max": ("Float64", lambda run: np.maximum.reduceat(run.floats("true_deficit"), run.starts)),

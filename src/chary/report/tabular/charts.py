@@ -30,6 +30,7 @@ MEASURES = (
     ("regret", "regret", 1.0),
     ("violations per 1,000 episodes", "violation_rate", 1000.0),
     ("exploring steps", "exploring_steps", 1.0),
+    ("deviating steps", "deviating_steps", 1.0),
 )
 # Above this number of budgets a study's chart is no longer legible.
 MOST_BUDGETS = 4
@@ -49,10 +50,13 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     charts = [
         maker.regret(),
         maker.violations(),
+        maker.violations_incumbent(),
+        maker.baseline_value(),
         maker.frontier(),
         maker.deficit(),
         maker.deficit_over_time(),
         maker.exploring(),
+        maker.deviating(),
         maker.chain_lengths(),
         maker.chain_parts(),
         maker.ratio(),
@@ -90,6 +94,42 @@ class _Maker:
             "violations",
             "cumulative violations",
         )
+
+    def violations_incumbent(self) -> Chart | None:
+        return self.lines.over_time(
+            "violations-incumbent",
+            "Cumulative violations compared with the first day's policy",
+            "Episodes whose true deficit exceeded the budget where it is measured from the policy of the "
+            f"first day and not from the baseline of the algorithm's own data, summed over episodes: {BAND}. "
+            "A baseline that gets worse breaks no budget by its own measure.",
+            "violations_incumbent",
+            "cumulative violations",
+        )
+
+    def baseline_value(self) -> Chart | None:
+        chart = self.lines.over_time(
+            "baseline-value",
+            "True value of the baseline",
+            "The value of each episode's own baseline in the true problem, mean since the last point and "
+            "over seeds, with its 95 % band. The dotted line is the policy of the first day. No promise "
+            "keeps a baseline from falling.",
+            "baseline_value",
+            "true value of the baseline",
+        )
+        if chart is None:
+            return None
+        panels = []
+        for budget, panel in zip(self.measured.budgets(), chart.panels, strict=True):
+            places = [Place(label, budget) for label in self.measured.algorithms()]
+            known = [
+                self.measured.known(place, "incumbent_value") for place in places if self.measured.has(place)
+            ]
+            series = list(panel.series)
+            if series:
+                value = float(np.concatenate(known).mean())
+                series.insert(0, self.lines.level("the first day's policy", series, value))
+            panels.append(replace(panel, series=tuple(series), y_zero=False))
+        return replace(chart, panels=tuple(panels))
 
     def frontier(self) -> Chart | None:
         return self.lines.frontier(
@@ -134,6 +174,19 @@ class _Maker:
             "exploring_steps",
             "exploring steps per episode",
             algorithms=self.lines.algorithms_with("exploring_steps"),
+            share_y=True,
+        )
+
+    def deviating(self) -> Chart | None:
+        return self.lines.over_time(
+            "deviating",
+            "Deviating steps per episode",
+            "Steps of an episode that played another action than its baseline, mean since the last point and "
+            "over seeds, with its 95 % band. Explorers often agree with the baseline, and then risk nothing: "
+            "an algorithm that never deviates keeps any budget.",
+            "deviating_steps",
+            "deviating steps per episode",
+            algorithms=self.lines.algorithms_with("deviating_steps"),
             share_y=True,
         )
 
@@ -300,7 +353,7 @@ class _Maker:
             return replace(panel_of("", "scale of the bonus", "", series), x_log=True)
 
         order = f"From left to right: {'; '.join(ordered)}. "
-        fixed = "The calibrated scale was fixed before regret was looked at."
+        fixed = "The scale of the main runs was fixed before regret was looked at."
         return self._measures(name, question, budgets, panel, order + fixed)
 
     def _next_to_main(self, name: str, question: str, variants: Sequence[str]) -> Chart | None:

@@ -17,6 +17,7 @@ DIFFERENCES = {
     "regret": ("regret", 1.0),
     "violations per 1,000": ("violation_rate", 1000.0),
     "exploring steps": ("exploring_steps", 1.0),
+    "deviating steps": ("deviating_steps", 1.0),
 }
 
 
@@ -36,6 +37,7 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             **ends("signed_deficit", measured.mean(place, "signed_deficit_mean")),
             "exploring_steps": measured.mean(place, "exploring_steps").value,
             "deviating_steps": measured.mean(place, "deviating_steps").value,
+            **_baseline(measured, place),
             "chains_finished": measured.mean(place, "chains_finished").value,
             "exponent": measured.exponent(place).value,
             "seconds": _seconds(measured, place),
@@ -51,6 +53,12 @@ def summary_cells(measured: Measured) -> Cells:
         total = measured.column(place, "violations_incumbent").sum()
         return say_value(1000 * float(total / measured.rate(place).episodes))
 
+    def baseline(place: Place) -> str:
+        found = _baseline(measured, place)
+        first, last = (say_value(found[f"baseline_value_{end}"]) for end in ("first", "last"))
+        falls = found["baseline_falls"]
+        return f"{first} → {last} ({falls:,.0f})" if math.isfinite(falls) else "unknown"
+
     return (
         ("algorithm", lambda place: place.algorithm),
         ("regret, mean (95\N{NO-BREAK SPACE}%)", lambda place: say(measured.mean(place, "regret"))),
@@ -64,6 +72,7 @@ def summary_cells(measured: Measured) -> Cells:
         ),
         ("exploring steps", lambda place: f"{measured.mean(place, 'exploring_steps').value:,.0f}"),
         ("deviating steps", lambda place: f"{measured.mean(place, 'deviating_steps').value:,.0f}"),
+        ("baseline's value, first → last (falls)", baseline),
         ("standing", lambda place: measured.text(place, "standing")),
         ("seconds", lambda place: say_value(_seconds(measured, place))),
     )
@@ -84,6 +93,19 @@ def difference_rows(measured: Measured) -> list[dict[str, Any]]:
         return role != "paper" or measured.role(place) in ("ours", "chosen", "naive")
 
     return paired_rows(measured, COMPARED_WITH, DIFFERENCES, compared)
+
+
+def _baseline(measured: Measured, place: Place) -> dict[str, float]:
+    """Return the course of the baseline's true value: means, and the worst of all runs; NaN if unknown."""
+    means = ("incumbent_value", "baseline_value_first", "baseline_value_last", "baseline_falls")
+    lowest, below = (
+        measured.known(place, f"baseline_{name}") for name in ("value_lowest", "below_incumbent")
+    )
+    return {
+        **{name: measured.mean(place, name).value for name in means},
+        "baseline_value_lowest": float(lowest.min()) if len(lowest) else math.nan,
+        "baseline_below_incumbent": float(below.max()) if len(below) else math.nan,
+    }
 
 
 def _seconds(measured: Measured, place: Place) -> float:
