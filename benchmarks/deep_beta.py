@@ -36,8 +36,6 @@ def measured(beta: float, eta: float, seed: int) -> dict[str, Any]:
         "eta": eta,
         "seed": seed,
         "held_out_coverage": found["held_out_covered"] / found["held_out_deviations"],
-        "violations": found["violations"],
-        "audited": found["audited"],
         "best_return": float(simulation.result().log.returns.max()),
     }
 

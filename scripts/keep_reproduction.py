@@ -45,6 +45,8 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 def interval(row: dict[str, str], name: str, digits: int = 4) -> str:
     """Return a number of the summary with its interval."""
     value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if not value:
+        return "unknown"
     if not low:
         return f"{float(value):.{digits}g}"
     return f"{float(value):.{digits}g} ({float(low):.{digits}g} to {float(high):.{digits}g})"
@@ -52,6 +54,8 @@ def interval(row: dict[str, str], name: str, digits: int = 4) -> str:
 
 def broken_runs(row: dict[str, str]) -> str:
     """Return the number of runs that broke the budget, with the interval of their share."""
+    if not row["violations"]:
+        return "unknown"
     low, high = (100 * float(row[f"runs_with_violations_{end}"]) for end in ("low", "high"))
     return f"{row['runs_with_violations']} of {row['seeds']} ({low:.2g} to {high:.3g} %)"
 
@@ -88,12 +92,20 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
         "last tenth (95 %)": interval(millions, "late_return"),
         "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
         "runs with any (95 %)": broken_runs(row),
-        "largest z*": f"{float(row['true_deficit_max']):.3g}",
+        "… incumbent": f"{1000 * float(row['violations_incumbent']) / float(row['audited']):.3g}"
+        if row["violations_incumbent"]
+        else "unknown",
+        "largest z*": f"{float(row['true_deficit_max']):.3g}" if row["true_deficit_max"] else "unknown",
+        "signed deficit (95 %)": interval(row, "signed_deficit", 3),
         "booked per episode": f"{float(row['deficit_mean']):.3g}",
         "held-out charges that cover": f"{100 * float(row['held_out_coverage']):.3g} %"
         if row["held_out_coverage"]
         else "",
-        "steps off the baseline": f"{float(row['deviating_steps']):.0f}",
+        "exploring steps": f"{float(row['exploring_steps']):.0f}",
+        "deviating steps": f"{float(row['deviating_steps']):.0f}",
+        "baseline's value, first to last": f"{float(row['baseline_value_first']):.3g} to "
+        f"{float(row['baseline_value_last']):.3g}, lowest {float(row['baseline_value_lowest']):.3g}",
+        "falls per run": f"{float(row['baseline_falls']):.3g}",
     }
 
 

@@ -6,9 +6,7 @@ Every number below is looked up, and where a fact can turn out either way, so is
 # ruff: noqa: E501 - prose
 from __future__ import annotations
 
-import csv
-import json
-
+from hiv_findings import hiv
 from tabular_findings import (
     ALL,
     CERTIFIED,
@@ -27,36 +25,6 @@ from tabular_findings import (
     table,
     verdict_table,
 )
-
-
-def hiv() -> str:
-    """Return the section on the HIV experiment, all of it looked up; empty if its results are not kept."""
-    if not (REPRODUCTIONS / "hiv" / "claims.json").is_file():
-        return ""
-    told = json.loads((REPRODUCTIONS / "hiv" / "claims.json").read_text())
-    with (REPRODUCTIONS / "hiv" / "tables" / "table-1.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    lines = ["| maximum discounted return, millions | here | the paper |", "| --- " * 3 + "|"]
-    for row in rows:
-        here = _millions(row, "max_return") if row["max_return"] else "not run"
-        lines.append(f"| {row['entry']} | {here} | {_millions(row, 'paper')} |")
-    reading = "\n".join(f"- {sentence}" for sentence in told["reading"])
-    entries = "\n".join(lines)
-    return f"""
-## HIV (the paper's second figure and Table 1)
-
-`chary reproduce hiv` gave [hiv](hiv/README.md) ({Summary("hiv").verdicts()}): [discounted return](hiv/figures/returns.png) and
-[cumulative violations](hiv/figures/violations.png) by budget, and Table 1, mean and deviation over {rows[-1]["seeds"]} seeds:
-
-{entries}
-
-{reading}
-"""
-
-
-def _millions(row: dict[str, str], name: str) -> str:
-    mean, deviation = row[name], row[f"{name}_deviation"]
-    return f"{float(mean) / 1e6:.2f}" + (f" ± {float(deviation) / 1e6:.2g}" if deviation else "")
 
 
 def scales(s: Summary, eta: float) -> str:

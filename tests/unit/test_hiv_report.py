@@ -34,7 +34,7 @@ from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment
 from chary.sweeps.toml import preset_experiment
 
-KEEPER = Path(__file__).parents[2] / "scripts" / "keep_reproduction.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 CHARTS = {
     "returns",
@@ -349,8 +349,8 @@ def test_one_run_alone_makes_a_report_that_says_what_is_missing(tmp_path: Path) 
     assert f"This sweep is not complete: {len(folder.states()) - 1} missing" in own_part(page)
 
 
-def keeper() -> Any:
-    spec = importlib.util.spec_from_file_location("keep_reproduction", KEEPER)
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -360,10 +360,55 @@ def keeper() -> Any:
 
 def test_a_reproduction_is_kept_with_table_1(page: Path, sweep: Path, tmp_path: Path) -> None:
     assert page.is_file()
-    target = keeper().main(sweep, tmp_path / "reproductions")
+    target = script("keep_reproduction").main(sweep, tmp_path / "reproductions")
     text = (target / "README.md").read_text(encoding="utf-8")
     assert "| ε-greedy Q-learning | 3.82 ± " in text
     assert "maximum return, millions (95 %)" in text
     assert "a match, and not an identification" in text
     assert "regret" not in text.lower()
     assert (target / "tables" / "table-1.csv").is_file()
+
+
+@pytest.fixture
+def kept(page: Path, sweep: Path, tmp_path: Path) -> Path:
+    """The folder of reproductions with the invented sweep in it."""
+    assert page.is_file()
+    script("keep_reproduction").main(sweep, tmp_path).rename(tmp_path / "hiv")
+    return tmp_path
+
+
+def test_findings_are_looked_up_in_the_kept_tables(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    findings = script("hiv_findings")
+    text = findings.hiv(kept)
+    assert "| ε-greedy Q-learning | 3.82 ± " in text
+    assert "No audited episode of “chary”, of 144, broke its budget" in text
+    # 8 of 8 audited episodes of every run have a deficit between 120 and 180, and its half less 10.
+    assert "| DQN | 120 | 100 | 300 | 100 | 0 | 6 of 48 |" in text
+    assert "| 6 of 6 | 1,000 (1,000 to 1,000) | 1,000 |" in text
+    assert "What changed" not in text
+    earlier = kept / "earlier"
+    earlier.mkdir()
+    names = "study,variant,budget,algorithm,seeds,max_return,violations_per_1000,runs_with_violations"
+    names += ",true_deficit_max,exploring_steps,deviating_steps"
+    earlier.joinpath("hiv.csv").write_text(f"{names}\nmain,,60,DQN,6,2e6,0,0,12,1,5\n", encoding="utf-8")
+    earlier.joinpath("hiv-claims.csv").write_text("key,verdict\nh1,not measured\n", encoding="utf-8")
+    text = findings.hiv(kept)
+    assert "0 → 1,000" in text
+    assert "Verdicts that changed: h1 (not measured → reproduced)." in text
+
+
+def test_results_of_the_earlier_judge_lead_to_no_findings(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    summary = kept / "hiv" / "tables" / "summary.csv"
+    rows = list(csv.DictReader(io.StringIO(summary.read_text(encoding="utf-8"))))
+    names = [name for name in rows[0] if not name.startswith("signed_deficit")]
+    with summary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    text = script("hiv_findings").hiv(kept)
+    assert "its verdicts on them are void until the experiment is run again" in text
+    assert "broke its budget" not in text
