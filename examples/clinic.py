@@ -76,7 +76,7 @@ def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
     agent = chary.TabularAgent(spec, SETTING, own=floor, max_episodes=patients)
     agent.warm_start(itertools.chain(care.episodes(), tried.episodes()))
     print(
-        f"The promise is {spec.standing}, the baseline usual care{'' if agent.plan.fixed else ', improved'}."
+        f"The baseline is usual care{'' if agent.plan.fixed else ', improved'}. {agent.standing.describe()}"
     )
 
     # 4. Live: fill the beds, decide for all of them at once, and process the reports that have arrived.

@@ -48,7 +48,7 @@ def main() -> None:
     env = gymnasium.make("chary/HIV-v0", patient=5)
     agent = DeepAgent.for_env(env, OPTIONS, horizon=chary.envs.hiv.HORIZON, seed=arguments.seed)
     agent.warm_start(random_treatments(env, 10, arguments.seed))
-    print(f"{agent.updates} updates from 10 logged episodes; the promise is {agent.standing}.")
+    print(f"{agent.updates} updates from 10 logged episodes; {agent.standing.describe()}")
 
     for episode in agent.play(env, episodes=2 if arguments.quick else 10):
         print(

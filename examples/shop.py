@@ -100,10 +100,10 @@ def main() -> None:
     # Live. Bonus `kl` is certified for any number of seasons. The rule is a floor: another action takes its
     # place wherever the data show that it is better, and from then on the budget is kept against that.
     spec = chary.CharyUCBVI(eta=ETA, bonus="kl", reward="known")
-    print(f"The promise is {spec.standing}.")
     floor = chary.OwnBaseline.declare(reorder, SETTING, role="floor")
     agent = chary.TabularAgent(spec, SETTING, own=floor)
     agent.warm_start(log.episodes())
+    print(agent.standing.describe())
     first = live(agent, seasons, seed=given.seed)
     second = live(agent, seasons, seed=given.seed + 1)
     if given.figure:

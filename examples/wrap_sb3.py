@@ -151,7 +151,8 @@ def main() -> None:
             walk(env, lambda s: 0, 1.0, chance)
     alone.show("a random walk alone")
     watched.show("a random walk guarded")
-    print(f"The first guard's promise is {guard.spec.standing}, the second's {watch.standing}.")
+    print(f"The first guard. {guard.standing.describe()}")
+    print(f"The second guard. {watch.standing.describe()}")
     assert max(guarded.deficits + watched.deficits) <= ETA
     if given.figure:
         draw([free, guarded, alone, watched], given.figure)

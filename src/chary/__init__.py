@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from chary.shield import Shield as Shield
     from chary.simulation import simulate as simulate
     from chary.simulation.run import Run as Run
+    from chary.standing import Standing as Standing
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ _HOMES: dict[str, str | None] = {
     "Run": "chary.simulation.run",
     "Setting": "chary.mdp",
     "Shield": "chary.shield",
+    "Standing": "chary.standing",
     "StepMix": "chary.agents",
     "TabularAgent": "chary.agents.tabular",
     "Transition": "chary.agents",

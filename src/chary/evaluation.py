@@ -18,6 +18,7 @@ from chary.model.radii import exact_radii
 from chary.planner._backup import LOWER, UPPER
 from chary.planner.plan import check_cap, policy_values
 from chary.policies import Policy, as_policy_table, raw_value, scaled_value
+from chary.standing import Grounds, Standing
 
 __all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
 
@@ -39,7 +40,7 @@ class Evaluation:
     estimate: float
     lower: float
     upper: float
-    standing: str
+    standing: Standing
     method: str
     delta: float
     episodes: int
@@ -50,12 +51,13 @@ class Evaluation:
         """Return the evaluation in one sentence, and what it relies on."""
         return (
             f"worth {self.estimate:.4g}, from {self.lower:.4g} to {self.upper:.4g} with probability "
-            f"{1 - self.delta:g} ({self.standing}, by {self.method} of {self.episodes} episodes). {self.note}"
+            f"{1 - self.delta:g}, by {self.method} of {self.episodes} episodes. {self.note} "
+            f"{self.standing.describe()}"
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as plain numbers and words."""
-        return asdict(self)
+        return {**asdict(self), "standing": self.standing.to_json()}
 
 
 class _Value(NamedTuple):
@@ -64,7 +66,7 @@ class _Value(NamedTuple):
     estimate: float
     lower: float
     upper: float
-    standing: str
+    standing: Standing
     note: str
 
 
@@ -109,8 +111,8 @@ def evaluate_policy(
         >>> log = Log(episode=np.arange(n), t=zeros, state=zeros, action=zeros, reward=np.arange(n) % 2,
         ...           next_state=zeros, terminated=zeros)
         >>> found = evaluate_policy(log, [0], coin, method="returns")
-        >>> found.estimate, round(found.lower, 2), round(found.upper, 2), found.standing
-        (0.5, 0.41, 0.59, 'certified')
+        >>> found.estimate, round(found.lower, 2), round(found.upper, 2), found.standing.label
+        (0.5, 0.41, 0.59, 'certified per evaluation (0.9)')
     """
     check_log(log)
     check_choice("method", method, METHODS)
@@ -179,7 +181,15 @@ def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value
             f" The log does not contain the policy's action in {unseen} of the states it would reach: from "
             f"there on the estimate and the lower bound count {setting.scale.low:g} per step."
         )
-    return _Value(estimate, lower, upper, bounds.standing, note)
+    used = Grounds(
+        bounds=bounds,
+        delta=bounds.delta,
+        setting=setting,
+        logs=True,
+        discretised=log.discretised,
+        also=("new episodes start like those of the log",),
+    )
+    return _Value(estimate, lower, upper, used.evaluation, note)
 
 
 def _unseen_states(knowledge: Knowledge, table: Ints, start: Floats) -> int:
@@ -232,7 +242,9 @@ def _by_returns(
     # By chance the mean of a sample may exceed the cap; the value does not.
     upper = min(high, cap, mean + radius)
     note = "Holds for independent episodes that start like those to come."
-    return _Value(min(mean, upper), lower, upper, "certified", note)
+    alike = "episodes are independent and start like those to come"
+    used = Grounds(delta=delta, setting=setting, discretised=log.discretised, also=(alike,))
+    return _Value(min(mean, upper), lower, upper, used.evaluation, note)
 
 
 def _check_played(log: Log, table: Ints) -> None:

@@ -212,7 +212,7 @@ def test_an_ensemble_of_dqns_shields_another_models_proposals(cartpole: Any) -> 
                 break
         shield.finish(k)
     assert explored + refused > 0
-    assert shield.standing == "uncertified"
+    assert shield.standing.level == "uncertified"
 
 
 # d3rlpy.

@@ -769,7 +769,7 @@ def q(slope: float = 1.0) -> FunctionCritic:
 
 
 def bounds() -> CriticBounds:
-    return CriticBounds(q(), q(1.5), standing="uncertified")
+    return CriticBounds(q(), q(1.5), level="uncertified")
 
 
 def critic_shield() -> CriticShield:
@@ -814,12 +814,12 @@ CRITICS: list[Callable[[], Call]] = [
     lambda: Call(critics.checked_q_values, {"critic": q(), "observations": [[0.5]], "n_actions": 2}),
     lambda: Call(
         CriticBounds,
-        {"lower": q(), "upper": q(), "standing": "uncertified", "lower_shift": 0.0, "upper_shift": 0.1},
+        {"lower": q(), "upper": q(), "level": "uncertified", "lower_shift": 0.0, "upper_shift": 0.1},
     ),
     lambda: Call(CriticBounds.from_point, {"critic": q(), "accept": "uncertified"}),
     lambda: Call(CriticBounds.from_ensemble, {"ensemble": EnsembleCritics([q(), q(2.0)])}),
     lambda: Call(bounds().evaluate, {"observations": [[0.5]], "n_actions": 2, "masks": [[True, False]]}),
-    lambda: Call(bounds().shifted, {"lower": 0.1, "upper": 0.2, "standing": "calibrated"}),
+    lambda: Call(bounds().shifted, {"lower": 0.1, "upper": 0.2, "level": "calibrated"}),
     lambda: Call(EnsembleCritics, {"critics": [q(), q(2.0)], "how": "mean-sd", "width": 2.0}),
     lambda: Call(EnsembleCritics([q(), q(2.0)]).q_bounds, {"observations": [[0.5]], "n_actions": 2}),
     lambda: Call(

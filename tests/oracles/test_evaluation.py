@@ -302,7 +302,7 @@ def test_the_model_gives_the_references_bounds_at_the_logged_starts(
     plain = plug_in_value(tally, setting, policy)[starts].mean()
     assert found.estimate == pytest.approx(plain, rel=0, abs=ROUNDING)
     assert found.lower - ROUNDING <= found.estimate <= found.upper + ROUNDING
-    assert (found.standing, found.method) == (bounds.standing, "model")
+    assert (found.standing.level == "certified", found.method) == (bounds.certified, "model")
     assert (found.episodes, found.transitions) == (log.n_episodes, log.n_transitions)
 
 
@@ -357,7 +357,8 @@ def test_the_interval_of_returns_is_maurer_and_pontils() -> None:
     assert found.estimate == pytest.approx(0.6)
     assert found.lower == pytest.approx(0.6 - radius)
     assert found.upper == pytest.approx(0.6 + radius)
-    assert (found.standing, found.method, found.delta) == ("certified", "returns", 0.05)
+    assert (found.standing.label, found.method) == ("certified per evaluation (0.95)", "returns")
+    assert found.delta == 0.05
     assert (found.episodes, found.transitions) == (1000, 1000)
     assert found.note == "Holds for independent episodes that start like those to come."
 

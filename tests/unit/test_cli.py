@@ -172,11 +172,11 @@ def test_actions_and_horizon_change_the_problem(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ((), "Certified"),
-        (("--rule", "paper"), "Conditional"),
-        (("--rule", "capped", "--step-bound", "0.1"), "exceeds 0.1"),
-        (("--bonus", "bernstein"), "Calibrated"),
-        (("--agent", "ucbvi"), "Uncertified"),
+        ((), "Certified per run: with probability at least 0.9 no episode has an expected loss above"),
+        (("--rule", "paper"), "no true gap of a baseline exceeds 0.15;"),
+        (("--rule", "capped", "--step-bound", "0.1"), "no true gap of a baseline exceeds 0.1;"),
+        (("--bonus", "bernstein"), "scale 1 of bonus bernstein, which has no calibration;"),
+        (("--agent", "ucbvi"), "No budget is promised."),
     ],
 )
 def test_without_json_there_is_a_table_and_the_standing_in_words(
@@ -184,10 +184,32 @@ def test_without_json_there_is_a_table_and_the_standing_in_words(
 ) -> None:
     answer = cli("run", "riverswim", *QUICK, *options)
     assert (answer.code, answer.err) == (0, "")
-    assert word in answer.out.splitlines()[-1]
+    assert word in answer.out
     assert re.search(r"^regret +\d", answer.out, re.MULTILINE)
     assert "\x1b" not in answer.out
     assert not BOXES.search(answer.out)
+
+
+def test_a_calibrated_capped_run_says_both_weaknesses(cli: Cli) -> None:
+    command = (
+        "run",
+        "sepsis",
+        "--rule",
+        "capped",
+        "--step-bound",
+        "0.05",
+        "--episodes",
+        "3",
+        "--warmup",
+        "2",
+    )
+    answer = cli(*command)
+    assert (answer.code, answer.err) == (0, "")
+    assert "scale 0.000532474 of bonus hoeffding" in answer.out
+    assert "gaps <= step bound: no true gap of a baseline exceeds 0.05" in answer.out
+    standing = cli(*command, "--json").json()["standing"]
+    assert standing["level"] in ("calibrated", "uncertified")
+    assert [each.split(":")[0] for each in standing["given"]][1] == "gaps <= step bound"
 
 
 # Files

@@ -124,7 +124,7 @@ def test_observations_that_are_no_finite_numbers_are_refused(observations: Any) 
         D3RLPyCritic,
         lambda path: FunctionCritic(path, n_actions=2),
         lambda path: checked_q_values(path, [[0.0]], 2),
-        lambda path: CriticBounds(path, path, standing="uncertified"),
+        lambda path: CriticBounds(path, path, level="uncertified"),
     ],
 )
 def test_paths_are_refused_because_model_files_are_pickled(use: Callable[[Any], object], path: Any) -> None:
@@ -191,7 +191,7 @@ def test_an_ensemble_asks_every_member_once_for_both_sides() -> None:
     members = [Table([[1.0, 5.0]]), Table([[3.0, 4.0]])]
     bounds = CriticBounds.from_ensemble(EnsembleCritics(members))
     values = bounds.evaluate([at(0)], 2)
-    assert bounds.standing == "uncertified"
+    assert bounds.level == "uncertified"
     assert (values.baseline[0], values.v_upper[0]) == (1, 5.0)
     assert [member.calls for member in members] == [1, 1]
 
@@ -225,7 +225,7 @@ def test_members_that_disagree_about_the_actions_are_refused() -> None:
         ensemble.q_bounds([at(0)])
 
 
-# Bounds and their standing.
+# Bounds and their level.
 
 
 def test_a_point_estimate_is_refused_unless_accepted_by_name() -> None:
@@ -234,29 +234,29 @@ def test_a_point_estimate_is_refused_unless_accepted_by_name() -> None:
         CriticBounds.from_point(critic)
     with pytest.raises(InvalidSetting, match="'accept' must be 'uncertified'"):
         CriticBounds.from_point(critic, accept="certified")
-    assert CriticBounds.from_point(critic, accept="uncertified").standing == "uncertified"
+    assert CriticBounds.from_point(critic, accept="uncertified").level == "uncertified"
 
 
 def test_one_critic_cannot_be_declared_certified_on_both_sides() -> None:
     critic = Table([[1.0, 2.0]])
-    with pytest.raises(InvalidSetting, match="'standing' must not be 'certified'"):
-        CriticBounds(critic, critic, standing="certified")
+    with pytest.raises(InvalidSetting, match="'level' must not be 'certified'"):
+        CriticBounds(critic, critic, level="certified")
 
 
-def test_a_standing_that_critics_cannot_have_is_refused() -> None:
-    with pytest.raises(UnknownName, match="'standing' must be one of"):
-        CriticBounds(Table([[1.0]]), Table([[1.0]]), standing="conditional")
+def test_a_level_that_critics_cannot_have_is_refused() -> None:
+    with pytest.raises(UnknownName, match="'level' must be one of"):
+        CriticBounds(Table([[1.0]]), Table([[1.0]]), level="conditional")
 
 
 def test_certified_bounds_that_cross_contradict_the_word_given() -> None:
-    crossed = CriticBounds(Table([[2.0, 0.0]]), Table([[1.0, 0.0]]), standing="certified")
+    crossed = CriticBounds(Table([[2.0, 0.0]]), Table([[1.0, 0.0]]), level="certified")
     with pytest.raises(InvalidData, match="cannot be 'certified' if the lower critic exceeds"):
         crossed.evaluate([at(0)], 2)
 
 
 def test_other_bounds_that_cross_charge_by_the_larger_value() -> None:
     # pi = 0. The upper critic says 1 there, the lower one 2: v_upper is 2, not 1.
-    crossed = CriticBounds(Table([[2.0, 0.5]]), Table([[1.0, 0.0]]), standing="uncertified")
+    crossed = CriticBounds(Table([[2.0, 0.5]]), Table([[1.0, 0.0]]), level="uncertified")
     assert CriticPlan(crossed, n_actions=2).charge(0, at(0), 1) == 1.5
 
 
@@ -277,7 +277,7 @@ def test_masks_that_allow_nothing_or_make_no_sense_are_refused(masks: Any) -> No
 
 def test_a_shift_never_changes_the_baseline_even_where_it_rounds_values_together() -> None:
     close = point([[0.0, 1e-9]])
-    moved = close.shifted(1e12, 0.0, standing="uncertified").evaluate([at(0)], 2)
+    moved = close.shifted(1e12, 0.0, level="uncertified").evaluate([at(0)], 2)
     assert moved.q_lower[0, 0] == moved.q_lower[0, 1]
     assert moved.baseline[0] == 1
 
@@ -300,7 +300,7 @@ def test_the_shift_is_the_conformal_rank_of_the_scores() -> None:
     assert (result.lower_episodes, result.upper_episodes, result.steps) == (8, 8, 8)
     values = result.bounds.evaluate([at(0)], 1)
     assert (values.q_lower[0, 0], values.v_upper[0]) == (1.0, 6.0)
-    assert result.bounds.standing == "calibrated"
+    assert result.bounds.level == "calibrated"
 
 
 def test_bounds_are_tightened_only_when_asked() -> None:
@@ -380,7 +380,7 @@ def test_calibrated_bounds_are_put_back_by_their_shifts() -> None:
     again = CriticBounds(
         Table([[5.0]]),
         Table([[5.0]]),
-        standing="calibrated",
+        level="calibrated",
         lower_shift=result.bounds.lower_shift,
         upper_shift=result.bounds.upper_shift,
     )
@@ -558,12 +558,12 @@ def test_certified_critics_keep_the_budget_in_truth() -> None:
     world = World(13)
     A, H = world.mdp.n_actions, world.mdp.horizon
     error = world.rng.uniform(0.0, 0.1, world.q.shape[:2])[..., np.newaxis]
-    bounds = CriticBounds(world.critic(world.q - error), world.critic(world.q + error), standing="certified")
+    bounds = CriticBounds(world.critic(world.q - error), world.critic(world.q + error), level="certified")
     eta = 0.5
     shield = CriticShield(
         bounds, Rule.strict(eta), n_actions=A, horizon=H, allowed=lambda o: world.allowed[int(o[1])]
     )
-    assert shield.standing == "certified"
+    assert shield.standing.label == "certified per run (1)"
     explored = 0
     for k in range(60):
         s, deficit = world.first(), 0.0
@@ -596,7 +596,7 @@ def test_the_plan_keeps_the_contract_of_plans() -> None:
 
 def test_the_charge_is_what_lies_between_the_baselines_upper_and_the_actions_lower_value() -> None:
     # pi(0) = 0 with v_upper = 1.3; charges 0 (own), 1.3 - 0.7 and 1.3 - 0.2.
-    bounds = CriticBounds(Table([[1.0, 0.7, 0.2]]), Table([[1.3, 9.0, 9.0]]), standing="certified")
+    bounds = CriticBounds(Table([[1.0, 0.7, 0.2]]), Table([[1.3, 9.0, 9.0]]), level="certified")
     prices = CriticPlan(bounds, n_actions=3).price([at(0)])
     assert prices.baseline.tolist() == [0]
     assert prices.charges[0] == pytest.approx([0.0, 0.6, 1.1])
@@ -789,23 +789,29 @@ def test_critics_trained_between_episodes_are_asked_anew() -> None:
     assert after.plan == before.plan + 1
 
 
+GAPS = "no true gap of a baseline exceeds 0.05"
+
+
 @pytest.mark.parametrize(
-    ("rule", "standing", "expected"),
+    ("rule", "level", "label", "gaps"),
     [
-        (Rule.strict(0.1), "certified", "certified"),
-        (Rule.strict(0.1), "calibrated", "calibrated"),
-        (Rule.closed(), "certified", "certified"),
-        (Rule.paper(0.1), "certified", "conditional"),
-        (Rule.capped(0.1, step_bound=0.05), "certified", "conditional"),
-        (Rule.paper(0.1), "calibrated", "calibrated"),
-        (Rule.unlimited(), "certified", "uncertified"),
+        (Rule.strict(0.1), "certified", "certified per run (1)", False),
+        (Rule.strict(0.1), "calibrated", "calibrated per episode", False),
+        (Rule.closed(), "uncertified", "certified per run (1)", False),
+        (Rule.paper(0.1), "certified", "certified per run (1)", True),
+        (Rule.capped(0.1, step_bound=0.05), "certified", "certified per run (1)", True),
+        (Rule.paper(0.1), "calibrated", "calibrated per episode", True),
+        (Rule.strict(0.1), "uncertified", "uncertified per run", False),
+        (Rule.unlimited(), "certified", "no promise", False),
     ],
 )
-def test_the_standing_is_the_weaker_of_the_critics_and_the_rules(
-    rule: Rule, standing: str, expected: str
+def test_the_standing_names_the_level_of_the_critics_and_the_assumption_of_the_rule(
+    rule: Rule, level: str, label: str, gaps: bool
 ) -> None:
-    bounds = CriticBounds(Table(VALUES), Table(VALUES), standing=standing)
-    assert CriticShield(bounds, rule, n_actions=3, horizon=1).standing == expected
+    bounds = CriticBounds(Table(VALUES), Table(VALUES), level=level)
+    found = CriticShield(bounds, rule, n_actions=3, horizon=1).standing
+    assert found.label == label
+    assert any(GAPS in each for each in found.given) == gaps
 
 
 def test_observing_what_was_not_decided_is_refused_and_changes_nothing() -> None:

@@ -12,6 +12,7 @@ from tests.deep_walk import HORIZON, START, go_on, logged, move, new_agent, smal
 
 from chary import Transition
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
+from chary.standing import NETWORKS
 from chary.storage.sealed import pack
 
 jax = pytest.importorskip("jax")
@@ -273,7 +274,8 @@ def test_a_decision_says_what_was_booked_and_what_is_left() -> None:
         explored += sum(decision.explored for decision in decisions)
     assert agent.episodes_begun == 8
     assert 0 < explored < 8 * HORIZON
-    assert agent.standing == "uncertified"
+    assert agent.standing.label == "uncertified per run"
+    assert NETWORKS in agent.standing.given
 
 
 def test_agents_without_a_budget_book_nothing() -> None:

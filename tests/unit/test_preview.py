@@ -26,6 +26,7 @@ from chary.preview.options import PreviewOptions
 from chary.preview.page import PAGE_LIMIT, page_bytes
 from chary.preview.problem import learn_log, make_problem
 from chary.shield import Shield
+from chary.standing import MARKOV, MARKOV_CELLS, UNCONFOUNDED
 from chary.storage.files import as_json
 
 STATES, ACTIONS, HORIZON = 4, 3, 5
@@ -126,7 +127,7 @@ def test_the_replay_books_what_the_shield_books(rule: str, after_refusal: str, c
     assert outcome.deviating == deviating / len(log)
     assert outcome.episodes_deviating == strayed / log.n_episodes
     assert outcome.charge_per_step == pytest.approx(booked / len(log))
-    assert outcome.standing == spec.standing
+    assert outcome.standing.per == spec.grounds().standing.per
     if rule not in ("closed", "unlimited"):
         assert 0 < outcome.deviating < found.charges.differing
 
@@ -297,20 +298,46 @@ def test_rewards_taken_from_the_log_are_said_to_be() -> None:
     assert not any("range of rewards" in note for note in known(walk()).notes)
 
 
-def test_what_each_rule_leans_on_is_said_with_the_librarys_standing() -> None:
-    found = known(walk(), bonus="hoeffding", bonus_scale=0.1, max_episodes=100)
-    assert {each.rule: each.standing for each in found.rules} == {
-        "strict": "calibrated",
-        "capped": "calibrated",
-        "paper": "calibrated",
-    }
-    certified = {each.rule: each for each in known(walk()).rules}
-    assert [certified[rule].standing for rule in ("strict", "capped", "paper")] == [
-        "certified",
-        "conditional",
-        "conditional",
-    ]
-    assert "Assumption 2.3" in certified["paper"].leans_on
+DECLARED: dict[str, Any] = {
+    "horizon": HORIZON,
+    "n_states": STATES,
+    "n_actions": ACTIONS,
+    "reward_low": 0.0,
+    "reward_high": 1.0,
+}
+
+
+def test_what_was_read_off_the_log_is_never_certified() -> None:
+    assert {each.standing.label for each in known(walk()).rules} == {"uncertified per run"}
+    for name in DECLARED:
+        declared = {each: value for each, value in DECLARED.items() if each != name}
+        found = preview(walk(), etas=[0.5, 1.0], **declared)
+        standings = [each.standing for each in found.outcomes] + [each.standing for each in found.rules]
+        assert {each.label for each in standings} == {"uncertified per run"}, name
+        assert all("read off the log and not declared" in each.given[0] for each in standings), name
+    seen = preview(walk(), etas=[0.5], **DECLARED, allowed="seen").rules[0].standing
+    assert seen.given[0] == "which actions are allowed where, read off the log and not declared"
+
+
+def test_what_was_declared_is_certified_given_all_it_leans_on() -> None:
+    rules = {each.rule: each.standing for each in preview(walk(), etas=[0.5, 1.0], **DECLARED).rules}
+    assert {each.label for each in rules.values()} == {"certified per run (0.9)"}
+    assert all({MARKOV, UNCONFOUNDED} < set(each.given) for each in rules.values())
+    gaps = "gaps <= step bound: no true gap of a baseline exceeds eta / 2"
+    assert [gaps in rules[rule].given for rule in ("strict", "capped", "paper")] == [False, True, True]
+
+
+def test_a_scale_without_a_calibration_is_uncertified_in_a_plan() -> None:
+    options = DECLARED | {"bonus": "hoeffding", "bonus_scale": 0.1, "max_episodes": 100}
+    standing = preview(walk(), etas=[0.5], **options).rules[0].standing
+    assert standing.label == "uncertified per run"
+    assert standing.given[0] == "scale 0.1 of bonus hoeffding, which has no calibration"
+
+
+def test_cells_of_observations_are_named_first() -> None:
+    columns: dict[str, Any] = walk().columns()
+    cells = Log(**columns, discretised=True)
+    assert preview(cells, etas=[0.5]).rules[0].standing.given[0] == MARKOV_CELLS
 
 
 def test_the_summary_is_plain_json() -> None:
@@ -437,7 +464,7 @@ def test_the_command_tells_in_words(app: typer.Typer, tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["plan", str(tmp_path / "log.csv"), "--eta", "1", "--rule", "strict"])
     assert shown.exception is None, shown.exception
     assert "The log contains 60 episodes with 300 decisions." in shown.stdout
-    assert "strict (certified) relies on the bounds alone" in shown.stdout
+    assert "Rule strict. Uncertified per run: the ledger keeps the budget" in shown.stdout
     assert "capped" not in shown.stdout
 
 

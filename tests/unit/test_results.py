@@ -64,7 +64,8 @@ def test_numbers_are_those_of_the_runs(swept: Swept) -> None:
         assert row["true_deficit_max"] == run.true_deficit.max()
         assert row["signed_deficit_mean"] == pytest.approx(run.summary()["mean_signed_deficit"])
         assert row["exploring_steps"] == run.exploring_steps.sum()
-        assert row["standing"] == run.spec.standing
+        assert row["standing"] == run.standing.label
+        assert row["given"] == "; ".join(run.standing.given)
         assert row["seconds"] == 2.0
         finished = run.chains.episodes > 0
         assert row["chains_finished"] == finished.sum()

@@ -31,6 +31,7 @@ from chary.planner.plan import (
     policy_values,
 )
 from chary.policies import ROLES, OwnBaseline, as_policy_table
+from chary.standing import Grounds
 from chary.storage.sealed import as_array, under
 
 # Counted at a time: room for all of them is made before.
@@ -91,6 +92,8 @@ class Learner:
         self._prior = prior
         self._own = own
         self._old_floor: OldFloor | None = None
+        self._losses = losses
+        self.logs = False
         self.knowledge = nothing()
         # With data `meta`, explorers learn from the warm-up and whole meta-rollouts alone.
         self._separate = nothing() if isinstance(spec, CharyUCBVI) and spec.data == "meta" else None
@@ -120,10 +123,18 @@ class Learner:
 
     def begin_with(self, columns: Columns) -> None:
         """Count logged transitions, for baseline and explorers."""
+        self.logs = True
         for knowledge in (self.knowledge, self._separate):
             if knowledge is not None:
                 _count(knowledge, columns)
         self.renew()
+
+    @property
+    def grounds(self) -> Grounds:
+        """Everything that the promise leans on, as far as it concerns what was learnt."""
+        role = None if self._own is None else self._own.role
+        told = self._spec.grounds(self._setting)
+        return replace(told, logs=self.logs, own=role, losses_expected=self._losses)
 
     def renew(self) -> None:
         """Forget the plan: the next one will be made from what is known then."""

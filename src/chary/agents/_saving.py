@@ -60,6 +60,7 @@ def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         "late_rollouts": [table.numbers(rollout) for rollout in agent._late_rollouts],
         "waiting": [[table.number(step), action] for step, action in agent._visits.pending()],
         "losses": agent.losses,
+        "logs": agent._learner.logs,
         "overrides": agent.overrides,
     }
     return arrays | table.to_arrays(), about
@@ -79,6 +80,8 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
         overrides=about.get("overrides", "ignored"),
     )
     _restore(agent, arrays, about)
+    # Files of version 0.1 do not tell whether logs were learnt from.
+    agent._learner.logs = _truth("logs", about.get("logs", True))
     agent._discretiser = under("discretiser.", arrays)
     return agent
 

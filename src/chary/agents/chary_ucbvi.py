@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from chary.agents.protocol import AgentSpec
 from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real, check_truth
 from chary.mdp import Setting
-from chary.model.bounds import weaker
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
+from chary.standing import Grounds
 
 DATA = ("all", "meta")
 
@@ -101,13 +101,9 @@ class CharyUCBVI(AgentSpec):
         """The rule after a refusal, by default or as given."""
         return ("pause" if self.chains else "close") if self.after_refusal is None else self.after_refusal
 
-    @property
-    def standing(self) -> str:
-        """The weaker of the bounds' standing and the rule's."""
-        rule = {"strict": "certified", "closed": "certified", "unlimited": "uncertified"}.get(
-            self.rule, "conditional"
-        )
-        return weaker(self.bounds.standing, rule)
+    def grounds(self, setting: Setting | None = None) -> Grounds:
+        """Return what the promise leans on, the rule included."""
+        return replace(AgentSpec.grounds(self, setting), rule=self.rule, step_bound=self.step_bound)
 
     def options(self) -> dict[str, Any]:
         """Return the options as results list them."""

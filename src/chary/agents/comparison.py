@@ -5,12 +5,14 @@ All share the counts, the planner and the rollouts of chary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from chary.agents import _mixtures
 from chary.agents.protocol import AgentSpec
 from chary.errors import InvalidSetting, check_choice, check_real
+from chary.mdp import Setting
+from chary.standing import Grounds
 
 BASELINE_VALUES = ("estimated", "oracle")
 
@@ -95,10 +97,9 @@ class Baseline(AgentSpec):
     name: ClassVar[str] = "baseline"
     summary: ClassVar[str] = "the pessimistic policy, replanned before every episode"
 
-    @property
-    def standing(self) -> str:
-        """Certified: an episode that never leaves the baseline loses nothing against it."""
-        return "certified"
+    def grounds(self, setting: Setting | None = None) -> Grounds:
+        """Return what the promise leans on: a shield that never opens."""
+        return replace(AgentSpec.grounds(self, setting), rule="closed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import EpisodeId, Transition, check_episode_id
-from chary.errors import InvalidSetting, check_choice, check_real
+from chary.errors import InvalidSetting, check_choice, check_real, check_type
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.shield import Decision
+from chary.standing import Grounds
 
 __all__ = ["AGENT_FILE", "Agent", "AgentSpec", "Discretises", "EpisodeId", "Transition", "check_episode_id"]
 
@@ -55,6 +56,21 @@ class Discretises(Protocol):
         """Return all of it as arrays by name."""
 
 
+def discretiser_arrays(discretiser: Discretises, setting: Setting) -> dict[str, NDArray[Any]]:
+    """Return a discretiser as arrays by name.
+
+    Raises:
+        InvalidSetting: if it is something else, or has more states than the setting.
+    """
+    check_type("discretiser", discretiser, Discretises, "Bins or a Codebook of chary.data")
+    if discretiser.n_states > setting.n_states:
+        raise InvalidSetting(
+            f"'discretiser' must give the agent's {setting.n_states} states at most, got one of "
+            f"{discretiser.n_states}."
+        )
+    return discretiser.to_arrays()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AgentSpec:
     """The options of all agents; the command line's options are generated from the specifications.
@@ -63,7 +79,7 @@ class AgentSpec:
         eta: Exploration budget per episode, in the problem's reward units; inf means no budget. Agents
             without a shield are only judged by it.
         bonus: Family of the confidence bounds; ucbvi also takes ch and bf.
-        bonus_scale: Factor on the bonus, > 0; below 1 bounds are calibrated, not certified.
+        bonus_scale: Factor on the bonus, > 0; below 1 bounds can be calibrated, not certified.
         delta: Probability, in (0, 1), with which the bounds of a run may fail.
         reward: Whether the reward function is known to the agent or estimated from data.
         prior: Policy that decides ties of the baseline, by default none; a file contains actions. In Python
@@ -101,10 +117,14 @@ class AgentSpec:
         """The bounds that these options select."""
         return Bounds(family=self.bonus, scale=self.bonus_scale, delta=self.delta)
 
-    @property
-    def standing(self) -> str:
-        """The strength of the promise z* <= eta: certified, conditional, calibrated or uncertified."""
-        return "uncertified"
+    def grounds(self, setting: Setting | None = None) -> Grounds:
+        """Return what the promise of a budget leans on as far as options and a problem's declaration tell."""
+        return Grounds(
+            eta=self.eta,
+            delta=self.delta,
+            bounds=self.bounds,
+            setting=setting,
+        )
 
     def options(self) -> dict[str, Any]:
         """Return the options as results list them; None where an option does not apply."""

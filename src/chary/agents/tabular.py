@@ -17,7 +17,7 @@ from chary.agents._facts import ObservedFacts
 from chary.agents._learner import Learner, check_own
 from chary.agents._visits import Visits, lesson
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises
+from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises, discretiser_arrays
 from chary.arrays import Ints
 from chary.errors import (
     InvalidAction,
@@ -32,6 +32,7 @@ from chary.mdp import Setting, as_policy
 from chary.planner.plan import TabularPlan
 from chary.policies import OwnBaseline
 from chary.shield import Decision, EpisodeEnd, Ledger, Shield
+from chary.standing import Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import load_sealed, pack
 
@@ -64,6 +65,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             an outcome is lost without this, they do so only from then on.
         overrides: Whether outcomes of actions played in place of the one decided are `ignored` or `counted`.
             Counting them assumes that nobody overruled the agent for reasons that the state leaves out.
+        discretiser: The map from observations to the agent's states, where there is one: `standing` names it,
+            and it is saved with the agent.
 
     Example:
         >>> agent = TabularAgent(CharyUCBVI(eta=0.5), Setting.declare(n_states=2, n_actions=2, horizon=1))
@@ -85,6 +88,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         oracle_value: ArrayLike | None = None,
         losses: bool = False,
         overrides: str = "ignored",
+        discretiser: Discretises | None = None,
     ) -> None:
         check_type("spec", spec, AgentSpec, "an agent's specification")
         check_type("setting", setting, Setting, "a Setting")
@@ -100,7 +104,6 @@ class TabularAgent(StepAPI[int, Pinned]):
         self.spec = spec
         self.setting = setting
         self.n_actions, self.horizon = setting.n_actions, setting.horizon
-        self.standing = spec.standing
         self.overrides = check_choice("overrides", overrides, OVERRIDES)
         self.losses = bool(losses)
         self.episodes_begun = 0
@@ -128,7 +131,8 @@ class TabularAgent(StepAPI[int, Pinned]):
         self._facts = ObservedFacts(setting)
         self._episodes = Episodes(setting.horizon, may_go_on=self._facts.check_left)
         self._visits = Visits()
-        self._discretiser: dict[str, NDArray[Any]] = {}
+        cells = {} if discretiser is None else discretiser_arrays(discretiser, setting)
+        self._discretiser: dict[str, NDArray[Any]] = cells
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
         self._late_rollouts: list[list[Played[int]]] = []
         self.shield: Shield[int] | None = None
@@ -147,6 +151,12 @@ class TabularAgent(StepAPI[int, Pinned]):
     def plan(self) -> TabularPlan:
         """The plan that an episode begun now would be pinned to."""
         return self._learner.plan
+
+    @property
+    def standing(self) -> Standing:
+        """The standing of the budget's promise, with all that was used so far."""
+        cells = bool(self._discretiser)
+        return replace(self._learner.grounds, overrides=self.overrides, discretised=cells).standing
 
     @property
     def frozen_baseline(self) -> Ints:
@@ -372,7 +382,7 @@ class TabularAgent(StepAPI[int, Pinned]):
 
         def content() -> bytes:
             if discretiser is not None:
-                self._take_discretiser(discretiser)
+                self._discretiser = discretiser_arrays(discretiser, self.setting)
             return pack(AGENT_FILE, *self._record())
 
         write_new(path, content, overwrite=overwrite)
@@ -405,15 +415,6 @@ class TabularAgent(StepAPI[int, Pinned]):
         from chary.agents._saving import record
 
         return record(self)
-
-    def _take_discretiser(self, discretiser: Discretises) -> None:
-        check_type("discretiser", discretiser, Discretises, "Bins or a Codebook of chary.data")
-        if discretiser.n_states > self.setting.n_states:
-            raise InvalidSetting(
-                f"'discretiser' must give the agent's {self.setting.n_states} states at most, got one of "
-                f"{discretiser.n_states}."
-            )
-        self._discretiser = discretiser.to_arrays()
 
     def _ready(self, now: Open, t: object, state: object, proposal: object) -> Decision | None:
         """Return the decision made at step `t` before, or None once a new one may be made."""

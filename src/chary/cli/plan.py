@@ -79,7 +79,7 @@ def _show(found: Preview) -> None:
     budgets: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
         ("eta", lambda each: f"{each.eta:g}"),
         ("rule", lambda each: each.rule),
-        ("standing", lambda each: each.standing),
+        ("standing", lambda each: each.standing.label),
         ("differing steps", lambda each: percent(each.deviating)),
         ("episodes with one", lambda each: percent(each.episodes_deviating)),
         ("may act", lambda each: percent(each.explored)),
@@ -88,7 +88,7 @@ def _show(found: Preview) -> None:
     show(*Table.of(budgets, found.outcomes))
     print()
     for basis in found.rules:
-        print(f"{basis.rule} ({basis.standing}) relies on {basis.leans_on}.")
+        print(f"Rule {basis.rule}. {basis.standing.describe()}")
     if found.helpful:
         print()
         pairs: list[tuple[str, Callable[[HelpfulPair], str]]] = [

@@ -20,7 +20,6 @@ from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
     from chary.calibrate import ScaleCalibration
-    from chary.simulation.run import Run
 
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
 
@@ -84,8 +83,10 @@ def _run(
     if as_json:
         print(json_line(summary))
     else:
-        show(("", f"{agent} on {problem}"), _readable(summary))
-        print(_standing_in_words(run))
+        show(("", f"{agent} on {problem}"), _readable(summary | {"standing": run.standing.label}))
+        print(run.standing.describe())
+        if spec.shielded:
+            print(f"The largest true gap of a step that was played is {summary['largest_gap']:.4g}.")
 
 
 def _check(
@@ -253,30 +254,6 @@ def _readable(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["reward_span"] == 1.0:
         left_out |= {"eta_scaled", "regret_scaled", "reward_span"}
     return [(k, _text(v)) for k, v in summary.items() if v is not None and k not in left_out]
-
-
-def _standing_in_words(run: Run) -> str:
-    """Return a sentence that explains the standing of this run."""
-    spec = run.spec
-    promise = (
-        f"with probability at least {1 - spec.delta:g}, every episode loses at most eta compared with its "
-        "baseline"
-    )
-    if spec.standing == "certified":
-        return f"Certified: {promise}."
-    if spec.standing == "conditional":
-        bound = run.summary()["step_bound"]
-        limit = f"{bound:g}" if bound is not None else "eta / 2"
-        return (
-            f"Conditional: {promise}, provided that no true gap of a played baseline exceeds {limit}; "
-            f"the largest audited gap was {run.largest_gap.max():.4g}."
-        )
-    if spec.standing == "calibrated":
-        return (
-            "Calibrated: nothing is proved; if the bonus scale comes from `chary calibrate`, the charges "
-            f"covered the true deficit in {1 - spec.delta:.0%} of runs on sibling problems."
-        )
-    return "Uncertified: nothing is guaranteed; the audit counted the episodes that broke the budget."
 
 
 def _text(value: object) -> str:

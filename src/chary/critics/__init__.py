@@ -1,8 +1,8 @@
-"""External critics: your own models guard the budget, with a declared standing."""
+"""External critics: your own models guard the budget, with a declared level."""
 
 from __future__ import annotations
 
-from chary.critics.bounds import CRITIC_STANDINGS, CriticBounds, CriticValues
+from chary.critics.bounds import CRITIC_LEVELS, CriticBounds, CriticValues
 from chary.critics.calibration import Calibration, HeldOutEpisode, calibrate_critics, episodes_needed
 from chary.critics.d3rlpy import D3RLPyCritic
 from chary.critics.ensemble import EnsembleCritics
@@ -12,7 +12,7 @@ from chary.critics.sb3 import SB3Critic
 from chary.critics.shield import CriticShield
 
 __all__ = [
-    "CRITIC_STANDINGS",
+    "CRITIC_LEVELS",
     "Calibration",
     "Critic",
     "CriticBounds",

@@ -1,4 +1,4 @@
-"""Lower and upper critics with their standing, from which charges are computed."""
+"""Lower and upper critics with their level, from which charges are computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chary.critics import protocol
 from chary.critics.ensemble import EnsembleCritics, EnsembleSide
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 
-CRITIC_STANDINGS = ("certified", "calibrated", "uncertified")
+CRITIC_LEVELS = ("certified", "calibrated", "uncertified")
 # The largest crossing of certified bounds, relative to their size, that is not a contradiction: networks
 # compute in single precision.
 ROUNDING = 1e-5
@@ -29,7 +29,7 @@ class CriticValues(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBounds:
-    """A lower and an upper critic of the baseline's action values, and their standing.
+    """A lower and an upper critic of the baseline's action values, and their level.
 
     The baseline is pi(s) = argmax_a q_lower(s, a), the lowest index among equals, over allowed actions. The
     shifts are the same for all actions, `q_lower - lower_shift` and `q_upper + upper_shift`, so they never
@@ -38,7 +38,7 @@ class CriticBounds:
     Args:
         lower: A critic whose values are at most the baseline's, or should be.
         upper: A critic whose values are at least the baseline's, or should be.
-        standing: `certified` declares that both always hold; `calibrated` declares that `calibrate_critics`
+        level: `certified` declares that both always hold; `calibrated` declares that `calibrate_critics`
             computed the shifts for these critics; `uncertified` promises nothing.
         lower_shift: The amount subtracted from the lower critic.
         upper_shift: The amount added to the upper critic.
@@ -46,38 +46,38 @@ class CriticBounds:
     Raises:
         InvalidSetting: if a part is not a critic, a shift is not finite, or a single point estimate is
             declared certified.
-        UnknownName: if there is no such standing.
+        UnknownName: if there is no such level.
 
     Example:
         >>> from chary.critics import FunctionCritic
         >>> low = FunctionCritic(lambda x: x * [1.0, 2.0], n_actions=2)
         >>> high = FunctionCritic(lambda x: x * [1.5, 2.5], n_actions=2)
-        >>> CriticBounds(low, high, standing="certified").evaluate([[1.0]], n_actions=2)
+        >>> CriticBounds(low, high, level="certified").evaluate([[1.0]], n_actions=2)
         CriticValues(baseline=array([1]), q_lower=array([[1., 2.]]), v_upper=array([2.5]))
     """
 
     lower: protocol.Critic
     upper: protocol.Critic
     _: KW_ONLY
-    standing: str
+    level: str
     lower_shift: float = 0.0
     upper_shift: float = 0.0
 
     def __post_init__(self) -> None:
         protocol.check_critic_type("lower", self.lower)
         protocol.check_critic_type("upper", self.upper)
-        check_choice("standing", self.standing, CRITIC_STANDINGS)
+        check_choice("level", self.level, CRITIC_LEVELS)
         for name, shift in (("lower_shift", self.lower_shift), ("upper_shift", self.upper_shift)):
             check_real(name, shift, low=-np.inf, open_low=True, open_high=True)
-        if self.lower is self.upper and self.standing == "certified":
+        if self.lower is self.upper and self.level == "certified":
             raise InvalidSetting(
-                "'standing' must not be 'certified' if one critic is both bounds, got a point estimate, "
+                "'level' must not be 'certified' if one critic is both bounds, got a point estimate, "
                 f"{protocol.name_of(self.lower)}. Calibrate it, or give two critics."
             )
 
     @classmethod
     def from_point(cls, critic: protocol.Critic, *, accept: str | None = None) -> CriticBounds:
-        """Use a point estimate as both bounds; its standing must be accepted explicitly.
+        """Use a point estimate as both bounds; its level must be accepted explicitly.
 
         A point estimate charges v(s) - q(s, a) as if it were exact, so a budget kept by the ledger may be
         exceeded in truth by the error of the estimate. Such bounds should be calibrated.
@@ -95,7 +95,7 @@ class CriticBounds:
                 f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got {accept!r}. "
                 "Give lower and upper critics or an ensemble, or pass accept='uncertified' and calibrate."
             )
-        return cls(critic, critic, standing="uncertified")
+        return cls(critic, critic, level="uncertified")
 
     @classmethod
     def from_ensemble(cls, ensemble: EnsembleCritics) -> CriticBounds:
@@ -105,19 +105,19 @@ class CriticBounds:
             InvalidSetting: if `ensemble` is not an ensemble.
         """
         check_type("ensemble", ensemble, EnsembleCritics, "an EnsembleCritics")
-        return cls(ensemble.lower, ensemble.upper, standing="uncertified")
+        return cls(ensemble.lower, ensemble.upper, level="uncertified")
 
-    def shifted(self, lower: float, upper: float, *, standing: str) -> CriticBounds:
+    def shifted(self, lower: float, upper: float, *, level: str) -> CriticBounds:
         """Return the same critics with `lower` more subtracted and `upper` more added.
 
         Raises:
             InvalidSetting: if a shift is not finite.
-            UnknownName: if there is no such standing.
+            UnknownName: if there is no such level.
         """
         less = check_real("lower", lower, low=-np.inf, open_low=True, open_high=True)
         more = check_real("upper", upper, low=-np.inf, open_low=True, open_high=True)
         return replace(
-            self, standing=standing, lower_shift=self.lower_shift + less, upper_shift=self.upper_shift + more
+            self, level=level, lower_shift=self.lower_shift + less, upper_shift=self.upper_shift + more
         )
 
     def evaluate(
@@ -144,7 +144,7 @@ class CriticBounds:
         with np.errstate(over="ignore"):
             q_lower = lower - self.lower_shift
             v_upper = upper[rows, baseline] + self.upper_shift
-        if self.standing == "certified":
+        if self.level == "certified":
             self._check_order(q_lower[rows, baseline], v_upper)
         return CriticValues(baseline, q_lower, v_upper)
 
@@ -161,7 +161,7 @@ class CriticBounds:
         if crossed.any():
             row = int(crossed.argmax())
             raise InvalidData(
-                f"'standing' cannot be 'certified' if the lower critic exceeds the upper one, got "
+                f"'level' cannot be 'certified' if the lower critic exceeds the upper one, got "
                 f"{lower[row]:g} above {upper[row]:g} for observation {row}. Declare them 'uncertified', and "
                 "calibrate."
             )

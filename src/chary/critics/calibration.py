@@ -142,7 +142,7 @@ def calibrate_critics(
     alpha by looking at the result voids the promise.
 
     Args:
-        bounds: The critics, of any standing.
+        bounds: The critics, of any level.
         episodes: Held-out episodes: not trained on, and not selected by their return.
         n_actions: The number A of actions.
         discount: The discount that the critics were trained with, in (0, 1].
@@ -153,7 +153,7 @@ def calibrate_critics(
         test: Further held-out episodes, to report the coverage before and after.
 
     Returns:
-        The shifts, the numbers of episodes behind them, and the bounds with standing `calibrated`.
+        The shifts, the numbers of episodes behind them, and the bounds with level `calibrated`.
 
     Raises:
         InvalidData: if an episode is invalid, or there are too few, with the number needed.
@@ -175,7 +175,7 @@ def calibrate_critics(
     upper_shift = _shift("the upper critic, ending with the baseline's own action,", upper, level, tighten)
     before = [_score(bounds, episode, A, gamma) for episode in tested]
     return Calibration(
-        bounds=bounds.shifted(lower_shift, upper_shift, standing="calibrated"),
+        bounds=bounds.shifted(lower_shift, upper_shift, level="calibrated"),
         lower_shift=lower_shift,
         upper_shift=upper_shift,
         alpha=2 * level,

@@ -63,7 +63,7 @@ class CriticPlan:
         if not isinstance(bounds, CriticBounds):
             raise InvalidSetting(
                 f"'bounds' must be CriticBounds, got {type(bounds).__name__}. "
-                "Use CriticBounds(lower, upper, standing=...)."
+                "Use CriticBounds(lower, upper, level=...)."
             )
         for name, function in (("allowed", allowed), ("explorer", explorer)):
             if function is not None and not callable(function):

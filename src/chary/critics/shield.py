@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -19,9 +18,10 @@ from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
 from chary.critics.protocol import Array, as_masks, as_numbers
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer
-from chary.model.bounds import weaker
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
+from chary.shield.rule import NO_STEP_BOUND
+from chary.standing import Grounds, Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import as_array, load_sealed, pack
 
@@ -108,9 +108,10 @@ class CriticShield(StepAPI[Array, _Pinned]):
         self._shape: tuple[int, ...] | None = None
 
     @property
-    def standing(self) -> str:
-        """The strength of the budget's promise: the weaker of the critics' standing and the rule's."""
-        return weaker(self.bounds.standing, _standing_of(self.rule))
+    def standing(self) -> Standing:
+        """The standing of the budget's promise, which leans on the critics and on the rule."""
+        told = _rule_of(self.rule)
+        return replace(told, critics=self.bounds.level).standing
 
     def plan_of(self, episode: EpisodeId) -> CriticPlan:
         """Return the plan an open episode is pinned to."""
@@ -389,9 +390,12 @@ def _release(now: _Open) -> None:
     """Do nothing where an episode is closed: its ledger goes with it."""
 
 
-def _standing_of(rule: Rule) -> str:
-    """Return the strongest standing that a rule allows, see docs/algorithm.md section 2."""
-    if rule.limit == math.inf:
-        return "uncertified"
-    strict = rule.lookahead == 1.0 and rule.step_bound == Rule.strict(0.0).step_bound
-    return "certified" if strict or rule.limit < 0 else "conditional"
+def _rule_of(rule: Rule) -> Grounds:
+    """Return the name and the assumption of a rule that is given as numbers."""
+    if rule.limit < 0:
+        return Grounds(rule="closed")
+    if rule.lookahead == 0.0:
+        return Grounds(rule="paper", eta=2 * rule.limit)
+    if rule.step_bound < NO_STEP_BOUND:
+        return Grounds(rule="capped", eta=rule.limit, step_bound=rule.step_bound)
+    return Grounds(rule="strict", eta=rule.limit)

@@ -60,7 +60,8 @@ def read_log(
     else:
         columns, places = table.observations(("episode", "t", "action", "reward", "terminated"), dimensions)
         discretise(discretiser, columns, places)
-    return Log(**columns, row=places.number, unit=places.unit).checked(**known)
+    cells = discretiser is not None
+    return Log(**columns, row=places.number, unit=places.unit, discretised=cells).checked(**known)
 
 
 def read_observations(path: str | Path) -> Floats:

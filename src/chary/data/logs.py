@@ -60,6 +60,7 @@ class Log:
     Args:
         row: The place each transition came from; 0, 1, 2, ... by default.
         unit: The unit that `row` counts.
+        discretised: Whether the states are cells of observations, made by a discretiser.
         **columns: All of the columns above, each of length N.
 
     Raises:
@@ -83,9 +84,15 @@ class Log:
     terminated: Bools
     row: Ints
     unit: str
+    discretised: bool
 
     def __init__(
-        self, *, row: ArrayLike | None = None, unit: str = "entry", **columns: Unpack[LogColumns]
+        self,
+        *,
+        row: ArrayLike | None = None,
+        unit: str = "entry",
+        discretised: bool = False,
+        **columns: Unpack[LogColumns],
     ) -> None:
         given: dict[str, Any] = dict(columns)
         if given.keys() != set(COLUMNS):
@@ -112,6 +119,7 @@ class Log:
         for name, column in [*kept.items(), ("row", places.number)]:
             object.__setattr__(self, name, frozen(column))
         object.__setattr__(self, "unit", places.unit)
+        object.__setattr__(self, "discretised", bool(discretised))
 
     @classmethod
     def from_arrays(
@@ -162,7 +170,7 @@ class Log:
             for name in Transition._fields
         }
         numbers, times, _ = zip(*steps, strict=True)
-        return cls(episode=numbers, t=times, **objects, unit="transition")
+        return cls(episode=numbers, t=times, **objects, unit="transition", discretised=False)
 
     def __repr__(self) -> str:
         counted = {word: getattr(self, f"n_{word}s") for word in ("episode", "transition", "state", "action")}
@@ -301,7 +309,7 @@ class Log:
         way_out = f"Use state {self.n_states}, the first unused one."
         self.places.refuse("state", "not be used by other steps", taken, lambda i: f"{ending}, used", way_out)
         moved = {**self.columns(), "next_state": np.where(self.terminated, ending, self.next_state)}
-        return Log(**moved, row=self.row, unit=self.unit)
+        return Log(**moved, row=self.row, unit=self.unit, discretised=self.discretised)
 
     def padded(self, horizon: int) -> Log:
         """Return the log with steps of reward 0 after every ending, up to `horizon`, and no ending before.
@@ -336,7 +344,8 @@ class Log:
         }
         columns = {name: np.concatenate([own.columns()[name], column]) for name, column in added.items()}
         row = np.concatenate([self.row, self.row[after]])
-        return Log(**columns, terminated=np.zeros(len(row), dtype=bool), row=row, unit=self.unit)
+        ended = np.zeros(len(row), dtype=bool)
+        return Log(**columns, terminated=ended, row=row, unit=self.unit, discretised=self.discretised)
 
     def check_shape(self, setting: Setting) -> None:
         """Raise InvalidData at a state, an action or a step that the setting does not have."""

@@ -71,7 +71,8 @@ def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known
             f"'dataset' must have discrete observations, got {seen.dtype} of shape {seen.shape[1:]}. Pass "
             "discretiser=Bins(...) or a Codebook."
         )
-    return Log(**columns, row=places.number, unit=places.unit).checked(**known)
+    cells = discretiser is not None
+    return Log(**columns, row=places.number, unit=places.unit, discretised=cells).checked(**known)
 
 
 def _dataset(dataset: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,6 +23,7 @@ from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.turns import Open, Pinned, Turns, Unlearnt
 from chary.errors import InvalidSetting, OutOfOrder, check_integer, check_seed, check_type
 from chary.shield import Decision, Ledger
+from chary.standing import Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import load_sealed, pack
 
@@ -132,9 +134,9 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         return chain_counts(self._turns.state.chain)
 
     @property
-    def standing(self) -> str:
-        """The standing of the promise: networks are not bounds."""
-        return "uncertified"
+    def standing(self) -> Standing:
+        """The standing of the budget's promise: networks are not bounds."""
+        return replace(self.options.grounds, logs=self._warmed).standing
 
     def ledger(self, episode: EpisodeId) -> Ledger:
         """Return the ledger of an open episode.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
+from chary.standing import Grounds
 
 AGENTS = ("chary", "dqn", "cql", "sac", "random", "constant")
 LOWER_BOUNDS = ("lcb", "cql")
@@ -155,6 +156,12 @@ class DeepOptions:
             self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal
         )
         return rule if self.chains else rule._replace(closes=True)
+
+    @property
+    def grounds(self) -> Grounds:
+        """Everything that the promise of a budget leans on as far as options tell."""
+        rule = self.rule if self.agent == "chary" else "none"
+        return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True)
 
     @property
     def explorer_beta(self) -> float:

@@ -1,4 +1,4 @@
-"""The families of confidence bounds of docs/algorithm.md section 5, by name, with their standing."""
+"""The families of confidence bounds of docs/algorithm.md section 5, by name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,6 @@ from chary.mdp import Setting
 
 FAMILIES = ("hoeffding", "l1", "kl", "bernstein")
 UCBVI_FAMILIES = ("ch", "bf")
-
-# From the strongest to the weakest: a result is as strong as the weakest of its parts.
-STANDINGS = ("certified", "conditional", "calibrated", "uncertified")
-
-
-def weaker(*standings: str) -> str:
-    """Return the weakest of some standings.
-
-    Example:
-        >>> weaker("certified", "calibrated", "conditional")
-        'calibrated'
-    """
-    return max(standings, key=STANDINGS.index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +36,9 @@ class Bounds:
             )
 
     @property
-    def standing(self) -> str:
-        """The standing of these bounds: certified, calibrated or uncertified."""
-        if self.family in ("l1", "kl") or (self.family == "hoeffding" and self.scale >= 1.0):
-            return "certified"
-        return "uncertified" if self.family in UCBVI_FAMILIES else "calibrated"
+    def certified(self) -> bool:
+        """Whether the bounds are proved at this scale; others can at most be calibrated."""
+        return self.family in ("l1", "kl") or (self.family == "hoeffding" and self.scale >= 1.0)
 
     @property
     def needs_episodes(self) -> bool:

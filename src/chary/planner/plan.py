@@ -188,7 +188,7 @@ def check_cap(setting: Setting, bounds: Bounds, knowledge: Knowledge, policy: In
     left = np.append(np.cumsum(steps)[::-1], 0.0)
     cut, S = setting.value_bounds, setting.n_states
     reached = (v_lower[:, :S] >= cut[:, None]) & (cut < left)[:, None]
-    if bounds.standing != "certified" or not reached.any():
+    if not bounds.certified or not reached.any():
         return
     free = Knowledge(knowledge.rows, knowledge.radii._replace(vmax=left), knowledge.lost)
     worth = policy_values(free, policy, LOWER)[:-1, :S]

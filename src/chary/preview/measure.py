@@ -188,7 +188,7 @@ def play(spec: CharyUCBVI, replay: ReplayedCharges, span: float) -> BudgetOutcom
         rule=spec.rule,
         eta=spec.eta,
         step_bound=spec.step_bound,
-        standing=spec.standing,
+        standing=spec.grounds().standing,
         explored=explored / replay.steps,
         deviating=deviating / replay.steps,
         episodes_deviating=float(strayed.mean()),

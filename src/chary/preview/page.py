@@ -190,7 +190,7 @@ def _budgets(preview: Preview) -> Table:
     columns: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
         ("budget eta", lambda each: f"{each.eta:g}"),
         ("rule", lambda each: each.rule),
-        ("standing", lambda each: each.standing),
+        ("standing", lambda each: each.standing.label),
         ("steps that differ", lambda each: percent(each.deviating)),
         ("episodes with one", lambda each: percent(each.episodes_deviating)),
         ("steps it may act at", lambda each: percent(each.explored)),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, update_wrapper
 from inspect import signature
 from typing import Concatenate, ParamSpec
 
 import numpy as np
 
+from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.arrays import Bools
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidSetting
@@ -18,6 +20,7 @@ from chary.preview.helpful import MOST_PAIRS, rank_pairs
 from chary.preview.options import PreviewOptions
 from chary.preview.problem import Problem, learn_log, make_prior, make_problem
 from chary.preview.result import Basis, BudgetOutcome, Curve, Preview, RuleBasis, Threshold
+from chary.standing import Grounds
 
 P = ParamSpec("P")
 
@@ -27,15 +30,6 @@ SHARES = (0.05, 0.25, 0.5)
 # is replayed.
 MOST_PRICING = 40_000_000
 PRICING_ANYWAY = 100
-
-LEANS_ON = {
-    "strict": "the bounds alone: every charge fits into the budget before the step is taken",
-    "capped": "the bounds, and that no true gap of a baseline exceeds the step bound, {bound}",
-    "paper": "the bounds, and Assumption 2.3: no true gap of any policy exceeds eta / 2, since the ledger "
-    "may end above eta",
-    "unlimited": "nothing: it keeps no budget",
-    "closed": "nothing: it never explores",
-}
 
 
 def _keywords(
@@ -117,7 +111,9 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     twice = learn_log(problem.log, np.tile(read, 2), setting, bounds, max_episodes=options.max_episodes)
     doubled = measure.price(TabularPlan(setting, twice, ties, charge=charge), cells, proposals)
     replay = measure.charges_by_step(steps, cost[cells.of_step], differs[cells.of_step])
-    outcomes = [measure.play(spec, replay, span) for spec in specs]
+    outcomes = [
+        replace(measure.play(spec, replay, span), standing=_grounds(spec, problem).standing) for spec in specs
+    ]
     curves, thresholds = zip(
         *(_against_eta(rule, options, replay, span) for rule in options.rules), strict=True
     )
@@ -159,7 +155,7 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
         outcomes=tuple(outcomes),
         curves=curves,
         thresholds=tuple(each for some in thresholds for each in some),
-        rules=tuple(_basis_of(rule, options) for rule in options.rules),
+        rules=tuple(_basis_of(rule, options, problem) for rule in options.rules),
         helpful=helpful,
         helpful_note=helpful_note,
     )
@@ -232,10 +228,15 @@ def _against_eta(
     return curve, thresholds
 
 
-def _basis_of(rule: str, options: PreviewOptions) -> RuleBasis:
-    bound = "eta / 2 here" if options.step_bound is None else f"{float(options.step_bound):g}"
-    standing = options.spec(rule, next(iter(options.etas))).standing
-    return RuleBasis(rule=rule, standing=standing, leans_on=LEANS_ON[rule].format(bound=bound))
+def _grounds(spec: CharyUCBVI, problem: Problem) -> Grounds:
+    used = spec.grounds(problem.setting)
+    return replace(used, logs=True, discretised=problem.log.discretised, inferred=problem.inferred)
+
+
+def _basis_of(rule: str, options: PreviewOptions, problem: Problem) -> RuleBasis:
+    """Return the standing of a rule with any budget."""
+    used = _grounds(options.spec(rule, next(iter(options.etas))), problem)
+    return RuleBasis(rule=rule, standing=replace(used, eta=None, step_bound=options.step_bound).standing)
 
 
 def _notes(options: PreviewOptions, sampled: int | None, tied: float, prior: str) -> list[str]:

@@ -28,6 +28,7 @@ class Problem(NamedTuple):
     real: Bools
     setting: Setting
     notes: tuple[str, ...]
+    inferred: tuple[str, ...]
 
 
 def make_problem(log: Log, options: PreviewOptions) -> Problem:
@@ -99,7 +100,7 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
         )
     log.checked(setting=setting)
     notes += _assumed(options)
-    return Problem(log, real, setting, tuple(notes))
+    return Problem(log, real, setting, tuple(notes), _inferred(options, setting))
 
 
 def learn_log(
@@ -196,6 +197,19 @@ def _support(support: int | None, added: int, shape: tuple[int, int], padded: in
     if padded is not None:
         table[padded] = 1
     return table
+
+
+def _inferred(options: PreviewOptions, setting: Setting) -> tuple[str, ...]:
+    """Return what was read off the log instead of declared: no promise that needs it can be certified."""
+    read = {
+        f"horizon {setting.horizon}": options.horizon is None,
+        f"rewards in [{setting.scale.low:.6g}, {setting.scale.high:.6g}]": options.reward_low is None
+        or options.reward_high is None,
+        "the states": options.n_states is None,
+        "the actions": options.n_actions is None,
+        "which actions are allowed where": options.allowed == "seen",
+    }
+    return tuple(f"{name}, read off the log and not declared" for name, inferred in read.items() if inferred)
 
 
 def _assumed(options: PreviewOptions) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from chary.standing import Standing
+
 # A share below this is not shown as a number.
 NEXT_TO_NOTHING = 5e-4
 # The largest number of sentences about budgets.
@@ -119,7 +121,7 @@ class BudgetOutcome:
         rule: The rule's name.
         eta: The budget of every episode.
         step_bound: The largest true gap that rule `capped` assumes.
-        standing: The standing of the guarantee: certified, conditional, calibrated or uncertified.
+        standing: The standing of the guarantee.
         explored: The share of steps at which exploring is allowed, including those where it changes nothing.
         deviating: The share of steps at which it is allowed and differs from the baseline.
         episodes_deviating: The share of episodes with at least one such step.
@@ -132,7 +134,7 @@ class BudgetOutcome:
     rule: str
     eta: float
     step_bound: float | None
-    standing: str
+    standing: Standing
     explored: float
     deviating: float
     episodes_deviating: float
@@ -167,11 +169,10 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleBasis:
-    """The assumptions that the guarantee of a rule depends on."""
+    """The standing of a rule, and with it all that the guarantee leans on."""
 
     rule: str
-    standing: str
-    leans_on: str
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +213,7 @@ class Preview:
         outcomes: One for every rule and budget.
         curves: One for every rule.
         thresholds: Budgets that allow 5, 25 and 50 % of the steps.
-        rules: The assumptions of each rule.
+        rules: The standing of each rule.
         helpful: Pairs whose visits would lower the charges most, the best first.
         helpful_note: The method by which those were found.
     """
@@ -230,7 +231,11 @@ class Preview:
 
     def summary(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, the sentences first."""
-        return {"sentences": list(self.sentences()), **asdict(self)}
+        values = {"sentences": list(self.sentences()), **asdict(self)}
+        promises = [*(each.standing for each in self.outcomes), *(each.standing for each in self.rules)]
+        for value, standing in zip([*values["outcomes"], *values["rules"]], promises, strict=True):
+            value["standing"] = standing.to_json()
+        return values
 
     def sentences(self) -> tuple[str, ...]:
         """Return the findings in plain words."""

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from chary.arrays import Floats, Ints
 from chary.audit import BASELINE_OVER_TIME, baseline_over_time, violates
 from chary.results.columns import Columns, Judged, Schema, points_of
+from chary.standing import Standing
+from chary.sweeps.tabular import problem_and_agent
 
 
 class TabularRun(Judged):
@@ -22,6 +24,15 @@ class TabularRun(Judged):
     def regret(self) -> Floats:
         """Regret per episode."""
         return self.floats("regret")
+
+    @cached_property
+    def standing(self) -> Standing:
+        """The standing of the promise; version 0.1 stored one word, in place of which it is derived."""
+        stored = self.summary["standing"]
+        if isinstance(stored, str):
+            mdp, agent = problem_and_agent(self.spec)
+            return agent.grounds(mdp.told(agent.reward)).standing
+        return Standing.from_json(stored)
 
     @property
     def half(self) -> int:
@@ -151,7 +162,8 @@ RUNS: Columns[TabularRun] = {
     "bonus_scale": ("Float64", lambda run: run.spec.options.get("bonus_scale")),
     "delta": ("Float64", lambda run: run.summary["delta"]),
     "reward_span": ("Float64", lambda run: run.summary["reward_span"]),
-    "standing": ("String", lambda run: run.summary["standing"]),
+    "standing": ("String", lambda run: run.standing.label),
+    "given": ("String", lambda run: "; ".join(run.standing.given)),
     "regret": ("Float64", lambda run: float(run.regret.sum())),
     "regret_first_half": ("Float64", lambda run: float(run.regret[: run.half].sum())),
     "regret_second_half": ("Float64", lambda run: float(run.regret[run.half :].sum())),

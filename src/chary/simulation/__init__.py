@@ -238,6 +238,7 @@ class Simulation:
         return Run(
             problem=self.mdp.name,
             spec=self.agent,
+            standing=self.agent.grounds(self.mdp.told(self.agent.reward)).standing,
             scale=scale,
             episodes=self.episodes,
             warmup=self._warmup,

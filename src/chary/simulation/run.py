@@ -17,6 +17,7 @@ from chary.arrays import Bools, Floats, Ints
 from chary.audit import baseline_over_time, violates
 from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import RewardScale
+from chary.standing import Standing
 from chary.storage.files import as_json, npz_bytes
 
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
@@ -121,6 +122,7 @@ class Run(EpisodeArrays):
 
     problem: str
     spec: AgentSpec
+    standing: Standing
     scale: RewardScale
     episodes: int
     warmup: int
@@ -156,7 +158,7 @@ class Run(EpisodeArrays):
         return np.asarray(violates(deficits[against] / self.scale.span, budget / self.scale.span))
 
     def summary(self) -> dict[str, Any]:
-        """Return the run in one flat dictionary of plain numbers, the object `chary run --json` prints."""
+        """Return the run in one dictionary of plain values, the object `chary run --json` prints."""
         eta = self.spec.eta
         judged = eta is not None
         # Only a shield prices steps: nothing was looked at where an agent without one was judged as played.
@@ -167,7 +169,7 @@ class Run(EpisodeArrays):
             "problem": self.problem,
             "agent": self.spec.name,
             **self.spec.options(),
-            "standing": self.spec.standing,
+            "standing": self.standing.to_json(),
             "eta": eta,
             "eta_scaled": eta / span if eta is not None else None,
             "reward_span": span,

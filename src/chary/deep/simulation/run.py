@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Floats
 from chary.audit import falls, violates
@@ -15,11 +15,26 @@ from chary.deep.environment import Environment
 from chary.deep.loop import EpisodeLog
 from chary.deep.options import DeepOptions
 from chary.deep.simulation.audit import EpisodeAudit
+from chary.standing import Standing
 
 # Columns of held-out episodes: how many actions were audited, and how many of their charges sufficed.
 COVERAGE = ("deviations", "covered")
 # Columns of audits against the warm-up's baseline; there was no charge against it.
 INCUMBENT = ("deficit", "signed_deficit", "baseline_value", "deviations")
+
+
+def coverage_in_words(counts: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> str | None:
+    """Return how many charges covered the true gap, by kind of episodes; None where none was audited.
+
+    Example:
+        >>> coverage_in_words({"audited": ([1, 2], [2, 2]), "held-out": ([], [])})
+        'charges covered the true gap at 3 of 4 deviating steps of audited episodes'
+    """
+    told = []
+    for kind, (covered, deviations) in counts.items():
+        if number := int(np.sum(deviations)):
+            told.append(f"{int(np.sum(covered))} of {number} deviating steps of {kind} episodes")
+    return f"charges covered the true gap at {' and '.join(told)}" if told else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +84,15 @@ class DeepRun:
         """
         return np.asarray(violates(np.asarray((self.incumbent if incumbent else self.audit).deficit), eta))
 
+    @property
+    def standing(self) -> Standing:
+        """The standing of the budget's promise, with the coverage that was measured."""
+        counts = {
+            "audited": (self.audit.covered, self.audit.deviations),
+            "held-out": (self.held_out.covered, self.held_out.deviations),
+        }
+        return replace(self.options.grounds, coverage=coverage_in_words(counts)).standing
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything by name: (K, ...) for every episode, (n,) for audited ones.
 
@@ -90,6 +114,7 @@ class DeepRun:
             **dict(self.environment.labels),
             "agent": self.options.agent,
             "eta": eta,
+            "standing": self.standing.to_json(),
             "seed": self.seed,
             "episodes": len(raw),
             "steps": int(log.steps.sum()),
