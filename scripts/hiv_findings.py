@@ -9,6 +9,8 @@ from pathlib import Path
 from tabular_findings import REPRODUCTIONS, Summary, Where, markdown, rows_of, short
 
 MILLION = 1e6
+# What is smaller is rounding.
+ROUNDING = 1e-9
 
 
 def hiv(within: Path = REPRODUCTIONS) -> str:
@@ -48,10 +50,11 @@ def judged(s: Summary, within: Path) -> str:
     etas = list(dict.fromkeys(float(row["budget"]) for row in main))
     eta = 60.0 if 60.0 in etas else etas[0]
     labels = [row["algorithm"] for row in main if float(row["budget"]) == eta]
+    row = s.row(Where(labels[0], eta))
     reading = "\n".join(f"- {sentence}" for sentence in told["reading"])
     return f"""{reading}
 
-All algorithms at eta {eta:g}; deficits, budgets and values are in standardised reward, and one episode in so many is audited:
+All algorithms at eta {eta:g}; deficits, budgets and values are in standardised reward, and one episode in {round(float(row["episodes"]) / float(row["audited"]))} is audited:
 
 {markdown(HEADINGS, [_cells(s, Where(label, eta)) for label in labels])}
 
@@ -172,7 +175,11 @@ def _interval(row: dict[str, str], name: str) -> str:
     if not row[name]:
         return "unknown"
     ends = [row[f"{name}_{end}"] for end in ("low", "high")]
-    return short(row[name]) + (f" ({short(ends[0])} to {short(ends[1])})" if all(ends) else "")
+    value, *interval = (
+        short(float(text) if abs(float(text)) > ROUNDING else 0.0)
+        for text in (row[name], *filter(None, ends))
+    )
+    return f"{value} ({' to '.join(interval)})" if interval else value
 
 
 def _millions(row: dict[str, str], name: str) -> str:

@@ -37,6 +37,7 @@ SIGNED = (
     "late_return",
     "max_standardised",
     "mean_standardised",
+    "incumbent_signed_mean",
     "incumbent_value",
     "baseline_value_first",
     "baseline_value_last",

@@ -90,7 +90,10 @@ class HIVRun(Judged):
             options["lower"] = "cql"
         weight = "cql_weight" if options["lower"] == "cql" else "beta"
         unusual = [name for name in JUDGE if options[name] != getattr(USUAL, name)]
-        told = [f"Q_lo by {options['lower']}", *(f"{name} {options[name]}" for name in (weight, *unusual))]
+        told = [
+            f"Q_lo by {options['lower']}",
+            *(f"{name} {_short(options[name])}" for name in (weight, *unusual)),
+        ]
         return ", ".join(told)
 
     def count(self, name: str) -> int:
@@ -145,6 +148,10 @@ class HIVRun(Judged):
         """Return the share of a treatment in each window."""
         actions = self.summed(self.floats("actions"))
         return self.over(actions[:, action], actions.sum(axis=1))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _known(value: Any) -> float | None:
@@ -216,6 +223,7 @@ RUNS: Columns[HIVRun] = {
     "signed_deficit_mean": ("Float64", lambda run: _mean(run.signed_deficit)),
     "incumbent_deficit": ("Float64", lambda run: _mean(run.of_incumbent("deficit"))),
     "incumbent_deficit_max": ("Float64", lambda run: _max(run.of_incumbent("deficit"))),
+    "incumbent_signed_mean": ("Float64", lambda run: _mean(run.of_incumbent("signed_deficit"))),
     "incumbent_value": ("Float64", lambda run: _mean(run.of_incumbent("baseline_value"))),
     "baseline_value_first": ("Float64", lambda run: _mean(run.values[:1])),
     "baseline_value_last": ("Float64", lambda run: _mean(run.values[-1:])),

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from chary.report.claims import NOT_COMPARABLE, NOT_REPRODUCED, REPRODUCED, Claim, listed, say_percent
+from chary.report.claims import (
+    NOT_COMPARABLE,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    Claim,
+    listed,
+    say_percent,
+    say_value,
+)
 from chary.report.hiv.charts import charts_of
 from chary.report.hiv.claims import hiv_claims
 from chary.report.hiv.tables import (
@@ -174,9 +182,12 @@ def _ours(measured: Measured) -> list[str]:
         else (f"No audited episode of “{label}”, of {of:,}, broke its budget")
     )
     if None not in incumbent:
+        signed = [measured.mean(place, "incumbent_signed_mean").value for place in places]
+        ends = " to ".join(dict.fromkeys(say_value(value) for value in (min(signed), max(signed))))
         told += (
-            f", and {sum(filter(None, incumbent)):,} had a deficit above it against the warm-up's baseline, "
-            "which nothing promises"
+            f". Against the warm-up's baseline {sum(filter(None, incumbent)):,} had a deficit above it, "
+            "which nothing promises: eq. (1) counts losses and no gains. With gains, eq. (2), the mean "
+            f"loss against that baseline is {ends}"
         )
     return [*lines, f"{told}."]
 

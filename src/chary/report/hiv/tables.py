@@ -100,7 +100,7 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             **means(place, "true_deficit"),
             "true_deficit_max": _largest(measured, place, "true_deficit_max"),
             **ends("signed_deficit", measured.mean(place, "signed_deficit_mean")),
-            **means(place, "incumbent_deficit"),
+            **means(place, "incumbent_deficit", "incumbent_signed_mean"),
             "incumbent_deficit_max": _largest(measured, place, "incumbent_deficit_max"),
             **means(place, *BASELINE),
             "below_incumbent": total(measured, place, "below_incumbent"),
