@@ -76,11 +76,12 @@ class Outcome(NamedTuple):
 class ScaleCalibration:
     """The result of a calibration: a scale that passed, with its record, or none; and all trials.
 
-    `record` is what runs need for the standing `calibrated`. `configuration` is what was played, whatever the
-    result. `trials` are in the order in which they were made.
+    `record` is what runs need for the standing `calibrated`, and `agent` is the agent that has it.
+    `configuration` is what was played, whatever the result. `trials` are in the order of their making.
     """
 
     record: CalibrationRecord | None
+    agent: CharyUCBVI
     configuration: Mapping[str, Any]
     seed: int
     trials: tuple[Trial, ...]
@@ -227,8 +228,10 @@ def calibrate(
         search.deadline = began + limit
         passed = search.confirmed(scale)
     configuration = {"problem": problem, "options": dict(options), **agent.calibrated(episodes, warmup)}
+    record = None if passed is None else _record(configuration, passed, seed)
     return ScaleCalibration(
-        record=None if passed is None else _record(configuration, passed, seed),
+        record=record,
+        agent=agent if record is None else replace(agent, bonus_scale=record.bonus_scale, calibration=record),
         configuration=configuration,
         seed=seed,
         trials=tuple(search.trials),
@@ -309,7 +312,7 @@ class _Search:
         The runs that count are the first ones up to that point, in their order and not in that of their end:
         the same trial gives the same result on any number of cores.
         """
-        agent = replace(self.agent, bonus_scale=scale)
+        agent = replace(self.agent, bonus_scale=scale, calibration=None)
         work = {
             "problem": self.problem,
             "options": dict(self.options),

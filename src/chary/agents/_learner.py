@@ -19,6 +19,7 @@ from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
 from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
+from chary.model.calibration import CalibrationRecord
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER
 from chary.planner.plan import (
@@ -93,6 +94,7 @@ class Learner:
         self._own = own
         self._old_floor: OldFloor | None = None
         self._losses = losses
+        self._length = (max_episodes, warmup)
         self.logs = False
         self.knowledge = nothing()
         # With data `meta`, explorers learn from the warm-up and whole meta-rollouts alone.
@@ -134,7 +136,25 @@ class Learner:
         """Everything that the promise leans on, as far as it concerns what was learnt."""
         role = None if self._own is None else self._own.role
         told = self._spec.grounds(self._setting)
+        if isinstance(self._spec, CharyUCBVI) and (record := self._spec.calibration) is not None:
+            told = replace(
+                told,
+                outside=self._outside(self._spec, record),
+                calibrated_on=f"{record.given}; episodes follow one another",
+            )
         return replace(told, logs=self.logs, own=role, losses_expected=self._losses)
+
+    def _outside(self, spec: CharyUCBVI, record: CalibrationRecord) -> tuple[str, ...]:
+        """Return how this agent is used differently from what its bonus scale was calibrated for."""
+        episodes, warmup = self._length
+        prior = "given" if (self._prior >= 0).any() else "none"
+        used = {**spec.calibrated(episodes or 0, warmup), "prior": prior}
+        others = (
+            ("calibrated with a learnt baseline, played with your own policy", self._own is not None),
+            ("calibrated after random episodes, played after logs", self.logs),
+            ("calibrated without lost outcomes, played with them", bool(self.knowledge.lost)),
+        )
+        return record.mismatches(used) + tuple(phrase for phrase, differs in others if differs)
 
     def renew(self) -> None:
         """Forget the plan: the next one will be made from what is known then."""

@@ -24,6 +24,7 @@ from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
+from chary.model.calibration import CalibrationRecord
 from chary.storage.sealed import as_array, under
 
 Arrays = dict[str, NDArray[Any]]
@@ -155,6 +156,8 @@ def _spec_values(spec: AgentSpec) -> dict[str, Any]:
             value = repr(value)
         elif field.name == "prior" and value is not None and not isinstance(value, str):
             value = np.asarray(value).tolist()
+        elif isinstance(value, CalibrationRecord):
+            value = value.to_plain()
         elif value is not None and not isinstance(value, (bool, int, float, str)):
             # Numbers of NumPy, or fractions.
             value = int(value) if isinstance(value, Integral) else float(value)
@@ -170,6 +173,8 @@ def _options_from(values: Mapping[str, Any]) -> dict[str, Any]:
             options[name] = float(options[name])
     if isinstance(options.get("prior"), list):
         options["prior"] = np.array(options["prior"])
+    if isinstance(options.get("calibration"), dict):
+        options["calibration"] = CalibrationRecord.from_plain(options["calibration"])
     return options
 
 

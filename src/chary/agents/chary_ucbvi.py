@@ -6,8 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from chary.agents.protocol import AgentSpec
-from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_integer, check_real, check_truth
+from chary.errors import (
+    InvalidBudget,
+    InvalidSetting,
+    check_choice,
+    check_integer,
+    check_real,
+    check_truth,
+    check_type,
+)
 from chary.mdp import Setting
+from chary.model.calibration import CalibrationRecord
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
 from chary.standing import Grounds
@@ -36,6 +45,8 @@ class CharyUCBVI(AgentSpec):
         data: Whether explorers learn from all data or, with meta, from the warm-up and finished chains.
         patience: Number of episodes without an advance after which a chain is abandoned. None never abandons.
         chains: Whether exploration resumes in later episodes; off explores from each start until refused.
+        calibration: The calibration of the bonus scale, `chary.calibrate.calibrate(...).record`. By default
+            simulations use those of the problem's preset.
     """
 
     name: ClassVar[str] = "chary"
@@ -51,6 +62,7 @@ class CharyUCBVI(AgentSpec):
     data: Annotated[str, DATA] = "all"
     patience: int | None = None
     chains: bool = True
+    calibration: CalibrationRecord | None = None
 
     def check(self) -> None:
         """Raise a CharyError at the first option that is out of range or excluded by another."""
@@ -68,6 +80,8 @@ class CharyUCBVI(AgentSpec):
         check_choice("clock", self.clock, CLOCKS)
         check_choice("data", self.data, DATA)
         check_integer("pool", self.pool, minimum=1)
+        if self.calibration is not None:
+            check_type("calibration", self.calibration, CalibrationRecord, "the record of a calibration")
         if self.patience is not None:
             check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
         if not self.chains and self.after_refusal == "pause":

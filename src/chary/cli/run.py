@@ -15,11 +15,12 @@ from chary.cli.terminal import progress, show
 from chary.errors import InvalidSetting, check_choice, check_integer
 from chary.presets import preset
 from chary.storage.files import as_json as json_line
-from chary.storage.files import write_new
+from chary.storage.files import read_json, write_new
 from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
     from chary.calibrate import ScaleCalibration
+    from chary.model.calibration import CalibrationRecord
 
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
 
@@ -55,6 +56,10 @@ def _run(
         Path | None,
         typer.Option(help="Write run.json, episodes.csv and run.npz to this folder.", metavar="DIR"),
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="Calibration of the bonus scale, from `chary calibrate --out`.", metavar="FILE"),
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +75,11 @@ def _run(
 
     mdp = make(problem, **of_problem.given())
     usual = preset(problem)
-    spec = make_agent(agent, **usual.of_agent(options.get("bonus")) | _of_agent(options))
+    given = _of_agent(options)
+    if calibration is not None:
+        record = _calibration(calibration)
+        given = {"bonus": record.bonus, "bonus_scale": record.bonus_scale, **given, "calibration": record}
+    spec = make_agent(agent, **usual.of_agent(given.get("bonus")) | given)
     log.info("%s on %s: %s", agent, problem, spec)
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         with progress() as report:
@@ -219,6 +228,19 @@ def _of_agent(options: Given) -> dict[str, Any]:
     if "prior" in given and (prior := _prior(given.pop("prior"))) is not None:
         given["prior"] = prior
     return given
+
+
+def _calibration(path: Path) -> CalibrationRecord:
+    """Return the calibration in a file of `chary calibrate --out`."""
+    from chary.model.calibration import CalibrationRecord
+
+    values = read_json(path) or {}
+    found = values.get("calibration", values)
+    if not isinstance(found, dict):
+        raise InvalidSetting(
+            f"'calibration' must be a file with a scale that passed, got {str(path)!r}, where none did."
+        )
+    return CalibrationRecord.from_plain(found)
 
 
 def _prior(given: str) -> Any:

@@ -152,7 +152,7 @@ class CalibrationRecord:
         return self.failures <= largest_failures(self.runs, self.delta)
 
     def mismatches(self, used: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return in which ways a run was configured differently, one phrase each; none if it fits exactly.
+        """Return why a run is not calibrated, one phrase per difference; nothing if it fits exactly.
 
         Args:
             used: Configuration of the run, by the names of `CONDITIONS`. A name that is left out is not
@@ -164,11 +164,17 @@ class CalibrationRecord:
         for name in used:
             if name not in CONDITIONS:
                 raise UnknownName(f"a run's configuration has only {', '.join(CONDITIONS)}, got {name!r}.")
-        return tuple(
+        failed = () if self.passed else (f"its calibration failed {self.describe()}",)
+        return failed + tuple(
             _phrase(name, getattr(self, name), used[name])
             for name in CONDITIONS
             if name in used and not _same(getattr(self, name), used[name])
         )
+
+    @property
+    def given(self) -> str:
+        """What a calibrated run leans on, in words."""
+        return f"calibration for exactly this configuration: {self.describe()}, which resemble this problem"
 
     def describe(self) -> str:
         """Return the evidence as one phrase."""

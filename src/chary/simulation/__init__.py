@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, final
 
 import numpy as np
@@ -17,11 +18,13 @@ from chary.audit import check_value_cap
 from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
+from chary.simulation._calibration import nearest_calibration
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, mean_at_start, new_judge
 from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import new_record
 from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, ChainLog, Run, Steps
+from chary.standing import Grounds
 
 __all__ = ["DRIVERS", "Simulation", "simulate"]
 
@@ -238,7 +241,7 @@ class Simulation:
         return Run(
             problem=self.mdp.name,
             spec=self.agent,
-            standing=self.agent.grounds(self.mdp.told(self.agent.reward)).standing,
+            standing=self._grounds().standing,
             scale=scale,
             episodes=self.episodes,
             warmup=self._warmup,
@@ -255,6 +258,18 @@ class Simulation:
             steps=steps if len(steps.action) else None,
             planning=planning,
         )
+
+    def _grounds(self) -> Grounds:
+        """Return everything that the promise leans on, the calibration of a scaled bonus included."""
+        grounds = self.agent.grounds(self.mdp.told(self.agent.reward))
+        if not isinstance(self.agent, CharyUCBVI) or self.agent.bounds.certified:
+            return grounds
+        record, outside = nearest_calibration(
+            self.mdp, self.agent, episodes=self.episodes, warmup=self._warmup
+        )
+        if record is None:
+            return grounds
+        return replace(grounds, outside=outside, calibrated_on=record.given)
 
     def _resumable(self) -> CompiledRun:
         if self.compiled is None:

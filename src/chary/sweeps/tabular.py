@@ -6,7 +6,7 @@ NumPy and numba are imported when a run is made, and not before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chary.errors import check_choice, check_integer, check_real, check_seed
@@ -95,7 +95,8 @@ class Algorithm(AnyAlgorithm):
         """Return the options that an agent may be given."""
         from chary.agents import AGENTS
 
-        return tuple(name for name in names_of(AGENTS[agent]) if name != "eta")
+        # Runs find their calibration by themselves.
+        return tuple(name for name in names_of(AGENTS[agent]) if name not in ("eta", "calibration"))
 
     def resolved(self, conditions: Conditions, eta: float | None) -> dict[str, Any]:
         """Return all options of the agent at one budget, defaults included.
@@ -113,7 +114,7 @@ class Algorithm(AnyAlgorithm):
             **self.options,
         }
         agent = make_agent(self.agent, **self.with_step_bound(options, eta))
-        return {each.name: getattr(agent, each.name) for each in fields(agent)}
+        return {name: getattr(agent, name) for name in ("eta", *self.options_of(self.agent))}
 
 
 def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
