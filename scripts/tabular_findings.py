@@ -76,12 +76,10 @@ class Summary:
         row = self.row(where)
         return f"{row['runs_with_violations']} of {row['seeds']}"
 
-    def steps(self, where: Where) -> str:
+    def steps(self, where: Where) -> tuple[str, str]:
         """Return the deviating and the exploring steps per run."""
-        deviating, exploring = (
-            f"{self.value(where, f'{name}_steps'):,.0f}" for name in ("deviating", "exploring")
-        )
-        return f"{deviating} of {exploring}"
+        deviating, exploring = (self.value(where, f"{name}_steps") for name in ("deviating", "exploring"))
+        return f"{deviating:,.0f}", f"{exploring:,.0f}"
 
     def against_incumbent(self, where: Where) -> float:
         """Return violations per 1,000 episodes, judged by the policy of the first day."""
@@ -165,7 +163,8 @@ HEADINGS = (
     "runs that broke the budget",
     "violations per 1,000 episodes (95 %)",
     "… against the first day's policy",
-    "deviating of exploring steps per run",
+    "deviating steps per run",
+    "exploring steps per run",
 )
 
 
@@ -177,7 +176,7 @@ def cells(s: Summary, where: Where) -> list[str]:
         s.broken(where),
         s.interval(where, "violations_per_1000"),
         short(s.against_incumbent(where)),
-        s.steps(where),
+        *s.steps(where),
     ]
 
 
