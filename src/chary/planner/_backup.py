@@ -156,6 +156,34 @@ def listed_reward(radii: Radii, p: int, x: int, sign: int) -> float:
 
 
 @inner
+def seen_reward(rows: Rows, radii: Radii, p: int, i: int, sign: int) -> float:
+    """Return the known reward of entry i of pair p, or the most (`sign` > 0) or least where it is not listed.
+
+    For `l1` and `kl`, which pay nothing for known rewards: the mean observed would be taken for exact.
+    """
+    x = rows.successor[i]
+    if radii.other_low[p] < radii.other_high[p] and x < radii.lost_from:
+        if not contains(radii.known_successor, radii.known_begin[p], radii.known_begin[p + 1], x):
+            return radii.other_high[p] if sign > 0 else radii.other_low[p]
+    return rows.reward[i] / rows.weight[i]
+
+
+@inner
+def mean_reward(rows: Rows, radii: Radii, p: int, sign: int) -> float:
+    """Return Rh(s, a) of pair p, with `seen_reward` where the family is a ball and rewards are known."""
+    total = rows.reward_total[p]
+    ball = radii.family == L1 or radii.family == KL
+    if radii.known and ball and radii.other_low[p] < radii.other_high[p]:
+        for i in range(rows.begin[p], rows.begin[p] + rows.length[p]):
+            x = rows.successor[i]
+            listed = contains(radii.known_successor, radii.known_begin[p], radii.known_begin[p + 1], x)
+            if x < radii.lost_from and not listed:
+                other = radii.other_high[p] if sign > 0 else radii.other_low[p]
+                total += rows.weight[i] * other - rows.reward[i]
+    return total / rows.total[p]
+
+
+@inner
 def may_lose_first(radii: Radii, rows: Rows, p: int) -> bool:
     """Return whether pair p may lose an outcome and has not lost any."""
     return radii.losses and not has_lost(radii, rows, p)
@@ -209,10 +237,10 @@ def _worst_case(
     n = rows.total[p]
     begin = rows.begin[p]
     k = rows.length[p]
-    successor, weight, reward = rows.successor, rows.weight, rows.reward
+    successor, weight = rows.successor, rows.weight
     value, mass = scratch.value, scratch.mass
     for i in range(k):
-        r = reward[begin + i] / weight[begin + i] if radii.known else 0.0
+        r = seen_reward(rows, radii, p, begin + i, sign) if radii.known else 0.0
         value[i] = sign * (r + radii.discount * v_next[successor[begin + i]])
         mass[i] = weight[begin + i] / n
     unseen = _best_unobserved(rows, radii, p, sign, v_next, order)
@@ -362,7 +390,7 @@ def deviation(
     k = rows.length[p]
     for i in range(k):
         x = rows.successor[begin + i]
-        r = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
+        r = seen_reward(rows, radii, p, begin + i, side) if radii.known else 0.0
         low = r + radii.discount * v_lower[x]
         high = r + radii.discount * v_upper[x]
         scratch.value[i] = high if side > 0 else -low

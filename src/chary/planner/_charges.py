@@ -8,7 +8,7 @@ from chary._compile import folded, inner, jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.model.radii import Radii, additive
 from chary.model.rows import Rows
-from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation, sorted_states
+from chary.planner._backup import LOWER, UPPER, Scratch, backup, deviation, mean_reward, sorted_states
 from chary.planner._differences import row_difference
 from chary.planner._full import COUPLED, DIFFERENCE, PAPER, PlanArrays
 
@@ -38,7 +38,7 @@ def charge_of(
     whole = max(plan.v_upper[t, s] - lower_q(rows, radii, plan, t, p, scratch), 0.0)
     if kind == PAPER or rows.total[p] == 0.0 or rows.total[p1] == 0.0:
         return whole
-    means = rows.reward_total[p1] / rows.total[p1] - rows.reward_total[p] / rows.total[p]
+    means = mean_reward(rows, radii, p1, UPPER) - mean_reward(rows, radii, p, LOWER)
     gap = means + radii.discount * _shared_mass_gap(rows, p1, p, lower, 0, upper, 0)
     above = deviation(rows, radii, p1, UPPER, v_lower, v_upper, scratch)
     below = deviation(rows, radii, p, LOWER, v_lower, v_upper, scratch)

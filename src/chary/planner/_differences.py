@@ -17,6 +17,8 @@ from chary.planner._backup import (
     listed_reward,
     may_lose_first,
     may_surprise,
+    mean_reward,
+    seen_reward,
     tail_mass,
 )
 
@@ -61,7 +63,7 @@ def differences_into(
                 bound = v_upper[t, x] - v_lower[t, y]
                 p, o = pair[x], pair[y]
                 if p >= 0 and o >= 0:
-                    means = rows.reward_total[p] / rows.total[p] - rows.reward_total[o] / rows.total[o]
+                    means = mean_reward(rows, radii, p, UPPER) - mean_reward(rows, radii, o, LOWER)
                     moved = _transport_cost(dense[x], dense[y], price, by_value)
                     bound = min(bound, means + radii.discount * moved + above[x] + below[y])
                 difference[t, x, y] = bound
@@ -168,7 +170,7 @@ def _priced_deviation(rows: Rows, radii: Radii, p: int, side: int, price: Floats
         r_z = listed_reward(radii, p, z, side) if radii.known and not lost else 0.0
         for i in range(k):
             y = rows.successor[begin + i]
-            r_y = rows.reward[begin + i] / rows.weight[begin + i] if radii.known else 0.0
+            r_y = seen_reward(rows, radii, p, begin + i, side) if radii.known else 0.0
             # Donors enter ascending by minus the price, so that the dearest comes first.
             gain = (
                 r_z - r_y + radii.discount * price[z, y]

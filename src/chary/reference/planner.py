@@ -137,7 +137,7 @@ def step_variance(tally: Tally, confidence: Confidence, p: int, value: Floats, s
     n, gamma = visits(tally, p), confidence.setting.discount
     seen = tally.counts[p] > 0
     counts = tally.counts[p][seen]
-    if confidence.setting.known is None:
+    if _observed(tally, confidence, p):
         rewards = tally.rewards[p][seen]
         within = float(tally.squares[p]) - total(rewards**2 / counts)
     else:
@@ -416,9 +416,22 @@ def _induce(
 
 
 def _reward_sum(tally: Tally, confidence: Confidence, p: int, sign: int) -> float:
-    if confidence.setting.known is None:
+    if _observed(tally, confidence, p):
         return total(tally.rewards[p])
     return total(tally.counts[p] * declared_reward(confidence.setting, p, sign))
+
+
+def _observed(tally: Tally, confidence: Confidence, p: int) -> bool:
+    """Return whether the observed rewards of a pair count, and not the declared ones.
+
+    A successor that is not listed has a reward in a declared range. The bonuses pay for observed rewards as
+    for estimated ones; `l1` and `kl` pay no radius for known rewards, so there the range itself counts.
+    """
+    setting = confidence.setting
+    if setting.known is None or confidence.bounds.family in ("l1", "kl"):
+        return setting.known is None
+    unlisted = declared_reward(setting, p, +1) != declared_reward(setting, p, -1)
+    return bool((unlisted & (tally.counts[p] > 0)).any())
 
 
 def _kl_union(confidence: Confidence) -> float:
