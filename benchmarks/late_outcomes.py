@@ -5,7 +5,7 @@ each; the proposed action always fails, so its true gap is 0.5 and no budget bel
 is known at once; a cure takes long to show, or the patient drops out on the way. Counting outcomes as they
 arrive counts failures only: the baseline looks worthless, the proposal is played, and the budget is broken.
 
-    python benchmarks/late_outcomes.py --runs 200
+    python benchmarks/late_outcomes.py --runs 200 --workers 16
 
 Four ways of going wrong, each over independent runs with certified bounds (`kl`, delta 0.1) and role `only`:
 
@@ -14,8 +14,8 @@ Four ways of going wrong, each over independent runs with certified bounds (`kl`
 - survivors: one episode at a time, and half of the patients on the way to a cure are abandoned;
 - lossy: 200 beds, delays that depend on the outcome, and 5 % of all outcomes lost.
 
-A run is broken if any proposal was played. The table goes to stdout, the numbers to
-benchmarks/results/late-outcomes.json.
+A run is broken if any proposal was played. `lanes` needs Gymnasium; `--without-lanes` leaves it
+out. The table goes to stdout, the numbers to benchmarks/results/late-outcomes.json.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import SyncVectorEnv
 
 import chary
+from chary._workers import usable_cores, worker_pool
 from chary.statistics import binomial_report
-from chary.wrappers import ShieldedVector
+
+if TYPE_CHECKING:
+    import gymnasium
 
 DELTA = 0.1
 START, ON_THE_WAY, END = range(3)
@@ -140,39 +141,49 @@ def survivors(seed: int, *, eta: float, episodes: int = 1500) -> Outcome:
     return Outcome(episodes, broken)
 
 
-class Ward(gymnasium.Env[Any, Any]):
-    """The same problem as an environment; a cure takes `delay` steps, through the states 1, 3, 4, ..."""
+def new_ward(delay: int) -> gymnasium.Env[Any, Any]:
+    """Return the same problem as an environment; Gymnasium is needed here alone."""
+    import gymnasium
 
-    def __init__(self, delay: int) -> None:
-        self.observation_space = gymnasium.spaces.Discrete(delay + 3)
-        self.action_space = gymnasium.spaces.Discrete(2)
-        self.delay = delay
+    class Ward(gymnasium.Env[Any, Any]):
+        """The same problem as an environment; a cure takes `delay` steps, through the states 1, 3, 4, ..."""
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[int, dict[str, Any]]:
-        """Admit a patient."""
-        super().reset(seed=seed)
-        self.state = START
-        return self.state, {}
+        def __init__(self, delay: int) -> None:
+            self.observation_space = gymnasium.spaces.Discrete(delay + 3)
+            self.action_space = gymnasium.spaces.Discrete(2)
+            self.delay = delay
 
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Treat, or skip; a patient on the way moves on."""
-        if self.state == START:
-            cured = action == TREAT and self.np_random.random() < 0.5
-            self.state = ON_THE_WAY if cured else END
-        elif self.state == ON_THE_WAY:
-            self.state = END + 1
-        else:
-            self.state += 1
-        arrived = self.state == self.delay + 2
-        if arrived:
-            self.state = END
-        return self.state, float(arrived), self.state == END, False, {}
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[int, dict[str, Any]]:
+            """Admit a patient."""
+            super().reset(seed=seed)
+            self.state = START
+            return self.state, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+            """Treat, or skip; a patient on the way moves on."""
+            if self.state == START:
+                cured = action == TREAT and self.np_random.random() < 0.5
+                self.state = ON_THE_WAY if cured else END
+            elif self.state == ON_THE_WAY:
+                self.state = END + 1
+            else:
+                self.state += 1
+            arrived = self.state == self.delay + 2
+            if arrived:
+                self.state = END
+            return self.state, float(arrived), self.state == END, False, {}
+
+    return Ward(delay)
 
 
 def lanes(seed: int, *, eta: float, n_lanes: int = 256, delay: int = 30, steps: int = 90) -> Outcome:
     """Play `n_lanes` episodes at once through ShieldedVector, always proposing to skip."""
+    from gymnasium.vector import SyncVectorEnv
+
+    from chary.wrappers import ShieldedVector
+
     S = delay + 3
     allowed = np.zeros((S, 2), dtype=bool)
     allowed[:, TREAT], allowed[START, SKIP] = True, True
@@ -181,7 +192,7 @@ def lanes(seed: int, *, eta: float, n_lanes: int = 256, delay: int = 30, steps: 
     )
     own = chary.OwnBaseline.declare(np.zeros((delay + 2, S), dtype=int), setting, role="only")
     agent = chary.TabularAgent(chary.CharyUCBVI(eta=eta, bonus="kl", delta=DELTA), setting, own=own)
-    envs = SyncVectorEnv([lambda: Ward(delay)] * n_lanes)
+    envs = SyncVectorEnv([lambda: new_ward(delay)] * n_lanes)
     shielded = ShieldedVector(envs, agent)
     states, _ = shielded.reset(seed=seed)
     broken = 0
@@ -203,33 +214,59 @@ CASES: dict[str, Callable[[int], Outcome]] = {
 }
 
 
-def measure(name: str, runs: int) -> dict[str, Any]:
-    """Return how many of `runs` runs of a case were broken, with the interval against delta."""
-    started = time.perf_counter()
-    outcomes = [CASES[name](seed) for seed in range(runs)]
+def play(task: tuple[str, int]) -> tuple[Outcome, float]:
+    """Play one run of a case, and return its CPU seconds too."""
+    name, seed = task
+    began = time.process_time()
+    return CASES[name](seed), time.process_time() - began
+
+
+def summarise(name: str, played: list[tuple[Outcome, float]]) -> dict[str, Any]:
+    """Return how many runs of a case were broken, with the interval against delta."""
+    outcomes = [outcome for outcome, _ in played]
+    broken = sum(each.broken > 0 for each in outcomes)
     return {
         "case": name,
-        "broken_runs": binomial_report(sum(each.broken > 0 for each in outcomes), runs, DELTA)._asdict(),
+        "broken_runs": binomial_report(broken, len(outcomes), DELTA)._asdict(),
         "episodes": sum(each.episodes for each in outcomes),
         "broken_episodes": sum(each.broken for each in outcomes),
-        "seconds": time.perf_counter() - started,
+        "seconds": round(sum(seconds for _, seconds in played), 1),
     }
+
+
+def measure(name: str, runs: int) -> dict[str, Any]:
+    """Play `runs` runs of a case in this process."""
+    return summarise(name, [play((name, seed)) for seed in range(runs)])
 
 
 def main() -> None:
     """Measure all cases, print the table and keep the numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=usable_cores(), help="processes; all cores by default")
     parser.add_argument("--case", action="append", choices=CASES, help="a case; all by default")
+    parser.add_argument("--without-lanes", action="store_true", help="leave out what needs Gymnasium")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the file for the numbers of all cases")
     options = parser.parse_args()
-    rows = [measure(name, options.runs) for name in options.case or CASES]
-    for row in rows:
-        print(
-            f"{row['case']:36} {row['broken_runs']['failures']:4} of {options.runs} runs broken, "
-            f"{row['broken_episodes']} of {row['episodes']:,} episodes, {row['seconds']:.0f} s"
-        )
+    names = [
+        name for name in options.case or CASES if not (options.without_lanes and name.startswith("lanes"))
+    ]
+    # One run compiles, so that the processes find everything in the cache.
+    play((names[-1], 0))
+    rows = []
+    with worker_pool(options.workers) as pool:
+        tasks = {name: [pool.submit(play, (name, seed)) for seed in range(options.runs)] for name in names}
+        for name in names:
+            rows.append(summarise(name, [each.result() for each in tasks[name]]))
+            row = rows[-1]
+            print(
+                f"{name:36} {row['broken_runs']['failures']:4} of {options.runs} runs broken, "
+                f"{row['broken_episodes']} of {row['episodes']:,} episodes, {row['seconds']:.0f} s of CPU",
+                flush=True,
+            )
     if options.case is None:
-        RESULTS.write_text(json.dumps({"delta": DELTA, "runs": options.runs, "rows": rows}, indent=1) + "\n")
+        content = {"delta": DELTA, "runs": options.runs, "chary": chary.__version__, "rows": rows}
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

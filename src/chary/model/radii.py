@@ -142,10 +142,10 @@ def refresh_into(radii: Radii, rows: Rows, p: int) -> None:
     if n == 0.0:
         return
     mean = rows.reward_total[p] / n
-    n_states = len(rows.visits)
-    top = radii.vmax[0]
+    # The pair's own lost outcomes are one more successor, worth more than any state.
+    n_states, top = radii.lost_from, radii.vmax[0]
     if radii.losses or has_lost(radii, rows, p):
-        top = lost_worth(radii, 0, 1)
+        n_states, top = n_states + 1, lost_worth(radii, 0, 1)
     if radii.family == HOEFFDING:
         radii.width[p] = hoeffding_width(radii.scale, radii.log_term, top, n_states, n)
     elif radii.family == CH:

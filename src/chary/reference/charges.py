@@ -25,6 +25,7 @@ from chary.reference.planner import (
     kl_reward_interval,
     l1_radius,
     l1_reward_radius,
+    may_lose,
     reachable,
     reward_mean,
     shift_reward,
@@ -49,7 +50,7 @@ def deviation_bound(
     if n == 0:
         return math.inf
     if family == "hoeffding":
-        return hoeffding_bonus(confidence, n)
+        return hoeffding_bonus(confidence, n, lossy=may_lose(tally, confidence, p))
     if family == "ch":
         return ch_bonus(confidence, n)
     sign = _sign(side)
@@ -57,7 +58,7 @@ def deviation_bound(
     width = math.sqrt(total(frequency * (v_upper - v_lower) ** 2))
     if family == "bernstein":
         step = math.sqrt(step_variance(tally, confidence, p, v_upper, sign))
-        return bernstein_bonus(confidence, n, step + gamma * width)
+        return bernstein_bonus(confidence, n, step + gamma * width, lossy=may_lose(tally, confidence, p))
     if family == "bf":
         return bf_bonus(tally, confidence, p, value_deviation(frequency, v_upper) + width)
     reward = shift_reward(confidence, p, sign)

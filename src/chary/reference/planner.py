@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,8 @@ class Confidence:
     @property
     def log_term(self) -> float:
         """L = ln(5 S A H N_episodes / delta), section 5."""
-        return self.bounds.log_term(self.setting, self.episodes)
+        told, first = self.setting, self.lost_from
+        return self.bounds.log_term(told if first is None else replace(told, n_states=first), self.episodes)
 
     @property
     def max_visits(self) -> int:
@@ -124,11 +125,26 @@ def reachable(tally: Tally, confidence: Confidence, p: int) -> Bools:
     return np.asarray(reach)
 
 
-def hoeffding_bonus(confidence: Confidence, n: float) -> float:
-    """Return scale * 4 max(1, vmax_0) sqrt(S L / max(1, N)), section 5."""
-    S, L = confidence.setting.n_states, confidence.log_term
+def may_lose(tally: Tally, confidence: Confidence, p: int) -> bool:
+    """Return whether the bounds of a pair allow for lost outcomes, section 10."""
+    first = confidence.lost_from
+    return first is not None and (confidence.losses or bool(tally.counts[p, first + p] > 0))
+
+
+def _most(confidence: Confidence, lossy: bool) -> float:
+    """Return vmax_0, or what a lost outcome may be worth: its unknown reward is part of it."""
+    return confidence.value_bound + (1.0 / confidence.setting.discount if lossy else 0.0)
+
+
+def hoeffding_bonus(confidence: Confidence, n: float, *, lossy: bool = False) -> float:
+    """Return scale * 4 max(1, vmax_0) sqrt(S L / max(1, N)), section 5.
+
+    A `lossy` pair has one successor more, worth the most.
+    """
+    first, L = confidence.lost_from, confidence.log_term
+    S = (confidence.setting.n_states if first is None else first) + lossy
     # Values may be capped below 1, but a reward in [0, 1] still fluctuates by 1.
-    width = max(1.0, confidence.value_bound)
+    width = max(1.0, _most(confidence, lossy))
     return confidence.bounds.scale * 4 * width * math.sqrt(S * L / max(1.0, n))
 
 
@@ -155,10 +171,10 @@ def value_deviation(frequency: Floats, value: Floats) -> float:
     return math.sqrt(total(frequency * (value - mean) ** 2))
 
 
-def bernstein_bonus(confidence: Confidence, n: float, deviation: float) -> float:
+def bernstein_bonus(confidence: Confidence, n: float, deviation: float, *, lossy: bool = False) -> float:
     """Return scale * (sqrt(2 L / N) sd + 7 vmax_0 L / (3 max(1, N - 1))), sd = `deviation`; section 5."""
     L = confidence.log_term
-    lower_order = 7 * confidence.value_bound * L / (3 * max(1.0, n - 1))
+    lower_order = 7 * _most(confidence, lossy) * L / (3 * max(1.0, n - 1))
     return confidence.bounds.scale * (math.sqrt(2 * L / n) * deviation + lower_order)
 
 
@@ -300,11 +316,12 @@ def backup(tally: Tally, confidence: Confidence, p: int, value: Floats, sign: in
     setting, family = confidence.setting, confidence.bounds.family
     if family in ("l1", "kl"):
         return _robust_backup(tally, confidence, p, value, sign)
-    n = visits(tally, p)
+    n, lossy = visits(tally, p), may_lose(tally, confidence, p)
     if family == "hoeffding":
-        bonus = hoeffding_bonus(confidence, n)
+        bonus = hoeffding_bonus(confidence, n, lossy=lossy)
     elif family == "bernstein":
-        bonus = bernstein_bonus(confidence, n, math.sqrt(step_variance(tally, confidence, p, value, sign)))
+        deviation = math.sqrt(step_variance(tally, confidence, p, value, sign))
+        bonus = bernstein_bonus(confidence, n, deviation, lossy=lossy)
     elif family == "ch":
         bonus = ch_bonus(confidence, n)
     else:
