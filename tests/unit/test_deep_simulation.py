@@ -119,10 +119,9 @@ def test_an_episode_that_lost_and_won_again_breaks_the_budget(whole: Any) -> Non
     assert run.summary()["mean_signed_deficit"] == -30.0
 
 
-@pytest.mark.parametrize("agent", ["chary", "dqn", "cql"])
+@pytest.mark.parametrize("agent", ["dqn", "cql"])
 def test_the_incumbent_is_the_warm_ups_baseline_and_the_same_for_every_agent(agent: str, whole: Any) -> None:
-    options = replace(TINY, agent=agent)
-    run = started(options)
+    run = started(replace(TINY, agent=agent))
     kept = jax.tree.map(np.asarray, run.incumbent)
     while run.done < EPISODES:
         run.advance()
@@ -132,8 +131,11 @@ def test_the_incumbent_is_the_warm_ups_baseline_and_the_same_for_every_agent(age
     np.testing.assert_allclose(found.incumbent.baseline_value, whole.incumbent.baseline_value, rtol=1e-9)
     # Every start is the same, so the incumbent's value is, too.
     assert np.ptp(found.incumbent.baseline_value) == 0.0
-    # In the first episode the baseline still is the incumbent.
-    first = played(options, until=1, audit_every=1).state()
+
+
+def test_in_the_first_episode_the_baseline_still_is_the_incumbent() -> None:
+    first = played(replace(TINY, agent="random"), until=1, audit_every=1).state()
+    assert first["audits.own.deviations"][0] > 0
     for name in ("deficit", "signed_deficit", "baseline_value", "deviations"):
         one, other = (first[f"audits.{which}.{name}"][0] for which in ("own", "incumbent"))
         assert one == pytest.approx(other, rel=1e-9, abs=1e-9), name
