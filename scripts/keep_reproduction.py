@@ -106,6 +106,7 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
         "baseline's value, first to last": f"{float(row['baseline_value_first']):.3g} to "
         f"{float(row['baseline_value_last']):.3g}, lowest {float(row['baseline_value_lowest']):.3g}",
         "falls per run": f"{float(row['baseline_falls']):.3g}",
+        "standing": row["standing"],
     }
 
 

@@ -20,6 +20,8 @@ from chary.arrays import Floats, Ints
 from chary.audit import FALL_TOLERANCE, falls, violates
 from chary.deep.options import DeepOptions
 from chary.results.columns import POINTS, Columns, Judged, Schema, points_of
+from chary.standing import Standing
+from chary.sweeps.hiv import learner_options
 
 # Treatments that a patient can be given.
 ACTIONS = 4
@@ -80,6 +82,11 @@ class HIVRun(Judged):
         """1 for each audited episode whose baseline is worth less than the warm-up's, NaN where unknown."""
         incumbent = self.of_incumbent("baseline_value")
         return np.where(np.isnan(incumbent), np.nan, self.values < incumbent - FALL_TOLERANCE)
+
+    @cached_property
+    def standing(self) -> Standing:
+        """The standing of the promise as far as options tell; measured coverage has columns of its own."""
+        return learner_options(self.spec).grounds.standing
 
     @property
     def judge(self) -> str:
@@ -211,6 +218,8 @@ RUNS: Columns[HIVRun] = {
     "late_return": ("Float64", lambda run: _mean(run.raw[-run.tenth :])),
     "max_standardised": ("Float64", lambda run: _max(run.floats("returns"))),
     "mean_standardised": ("Float64", lambda run: _mean(run.floats("returns"))),
+    "standing": ("String", lambda run: run.standing.label),
+    "given": ("String", lambda run: "; ".join(run.standing.given)),
     "judge": ("String", lambda run: run.judge),
     "violations": ("Int64", lambda run: _count(run.broken(run.deficit))),
     "violation_rate": ("Float64", lambda run: _mean(run.broken(run.deficit))),

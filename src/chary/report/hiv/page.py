@@ -142,12 +142,13 @@ def _judges(measured: Measured) -> list[str]:
 
 
 def _ours(measured: Measured) -> list[str]:
-    """Return how far the judged algorithm left its baseline, and what that cost."""
+    """Return the promise of the judged algorithm, how far it left its baseline, and what that cost."""
     label = judged_one(measured)
     places = [place for (place,) in measured.together(label)]
     if not places:
         return []
-    lines = []
+    standing, given = (measured.text(places[0], name) for name in ("standing", "given"))
+    lines = [f"The promise of “{label}” is {standing}. It leans on this: {given}."]
     used = [measured.mean(place, "deficit_mean").value / place.budget for place in places if place.budget]
     steps = [
         float(measured.column(place, "deviating_steps").sum() / measured.column(place, "steps").sum())

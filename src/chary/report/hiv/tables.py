@@ -90,6 +90,8 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             "seeds": len(measured.seeds(place)),
             "episodes": int(measured.column(place, "episodes").sum()),
             "audited": int(measured.column(place, "audited").sum()),
+            "standing": measured.text(place, "standing"),
+            "given": measured.text(place, "given"),
             "judge": measured.text(place, "judge"),
             **ends("max_return", measured.mean(place, "max_return")),
             "max_return_deviation": _deviation(measured.column(place, "max_return")),
@@ -134,6 +136,7 @@ def summary_cells(measured: Measured) -> Cells:
         ("booked per episode", lambda place: say(measured.mean(place, "deficit_mean"))),
         ("exploring steps", steps("exploring_steps")),
         ("deviating steps", steps("deviating_steps")),
+        ("standing", lambda place: measured.text(place, "standing")),
         ("seconds", lambda place: say_value(measured.mean(place, "seconds").value)),
     )
 
