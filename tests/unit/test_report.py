@@ -744,6 +744,27 @@ def test_studies_show_every_budget_that_they_share(tmp_path: Path) -> None:
         assert charts[key].columns == 3
 
 
+def test_pools_are_shown_against_their_size(tmp_path: Path) -> None:
+    tiny = tiny_experiment(episodes=20, etas=[0.4], studies=["chains"])
+    labels = {size: f"strict, pool {size}" for size in (1, 10)}
+    sized = [
+        Algorithm(label=labels[size], agent="chary", role="ours", options={"pool": size}) for size in labels
+    ]
+    variant = Variant(label="the same", changes={"etas": (0.4,)})
+    free = tiny.algorithms[0]
+    study = Study(name="pool", algorithms=(free, *sized), variants=(variant,))
+    experiment = replace(tiny, studies=(study,))
+    play(SweepFolder(tmp_path), experiment)
+    measured = Measured(load_tables(tmp_path))
+    (chart,) = (each for each in charts_of(experiment, measured) if each.key == "study-pool")
+    lines = {series.label: series for series in chart.panels[0].series}
+    assert (lines["strict"].x, lines["UCBVI"].x) == ((1.0, 10.0), (1.0, 10.0))
+    places = [Place(label, 0.4, "pool", "the same") for label in (*labels.values(), "UCBVI")]
+    one, ten, without = (measured.mean(place, "regret").value for place in places)
+    assert lines["strict"].y == pytest.approx((one, ten))
+    assert lines["UCBVI"].y == pytest.approx((without, without))
+
+
 def test_a_chosen_setting_is_judged_on_the_page(tmp_path: Path) -> None:
     chosen = Algorithm(label="chosen one", agent="chary", role="chosen")
     ours = Algorithm(label="ours", agent="chary", role="ours")

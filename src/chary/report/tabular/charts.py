@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -32,6 +33,8 @@ MEASURES = (
     ("exploring steps", "exploring_steps", 1.0),
     ("deviating steps", "deviating_steps", 1.0),
 )
+# The labels of algorithms that differ in the number of chains that may be open at once.
+POOL = re.compile(r"(.+), pool (\d+)")
 # Above this number of budgets a study's chart is no longer legible.
 MOST_BUDGETS = 4
 # Ratios of cumulative regrets are not informative before this share of the run.
@@ -330,6 +333,9 @@ class _Maker:
         scales = {self._scale(name, variant) for variant in variants}
         if len(scales) == len(variants) > 1:
             return [self._by_scale(name, question, variants)]
+        pools = [label for label in self.measured.algorithms(name, variants[0]) if POOL.fullmatch(label)]
+        if len(variants) == 1 and len(pools) > 1:
+            return [self._by_pool(name, question, variants[0])]
         if name == "prior":
             return [self._next_to_main(name, question, variants)]
         return self._study_over_time(name, question, variants)
@@ -355,6 +361,35 @@ class _Maker:
         order = f"From left to right: {'; '.join(ordered)}. "
         fixed = "The scale of the main runs was fixed before regret was looked at."
         return self._measures(name, question, budgets, panel, order + fixed)
+
+    def _by_pool(self, name: str, question: str, variant: str) -> Chart:
+        labels = self.measured.algorithms(name, variant)
+        sizes: dict[str, dict[float, str]] = {}
+        for label in labels:
+            if found := POOL.fullmatch(label):
+                sizes.setdefault(found[1], {})[float(found[2])] = label
+        reach = sorted({size for found in sizes.values() for size in found})
+
+        def panel(budget: float, column: str, factor: float) -> Panel:
+            series = []
+            for rule, found in sizes.items():
+                places = [Place(label, budget, name, variant) for label in found.values()]
+                here = {
+                    size: place for size, place in zip(found, places, strict=True) if self.measured.has(place)
+                }
+                line = self.lines.means(places[0].algorithm, list(here), list(here.values()), column, factor)
+                series.append(replace(line, label=rule))
+            for label in labels:
+                place = Place(label, budget, name, variant)
+                if not POOL.fullmatch(label) and self.measured.has(place):
+                    level = self.measured.mean(place, column).value * factor
+                    series.append(self.lines.line_of(label, reach, [level] * len(reach), kind="line"))
+            return replace(panel_of("", "chains open at once", "", series), x_log=True)
+
+        note = "Algorithms without chains are level lines."
+        return self._measures(
+            name, question, self.measured.budgets(name, variant), panel, f"{variant}. {note}"
+        )
 
     def _next_to_main(self, name: str, question: str, variants: Sequence[str]) -> Chart | None:
         main = self.measured.budgets()
