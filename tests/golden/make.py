@@ -48,6 +48,20 @@ AGENTS: dict[str, tuple[str, dict[str, Any], str | None, str, bool]] = {
     "cucbvi": ("cucbvi", {"alpha": 0.1, "bonus": "hoeffding", "bonus_scale": 0.01}, None, "inventory", False),
     "random": ("random", {}, None, "riverswim", False),
 }
+# Agents whose outcomes count in the order of their decisions: the first four members as above, and whether
+# losses are expected. They are made by `make.py FOLDER late`.
+LATE: dict[str, tuple[str, dict[str, Any], str | None, str, bool]] = {
+    "late-strict": ("chary", CHARY, None, "inventory", False),
+    "late-capped-kl": (
+        "chary",
+        {"eta": 6.0, "bonus": "kl", "rule": "capped", "step_bound": 2.0, "pool": 2},
+        None,
+        "riverswim",
+        True,
+    ),
+    "late-floor-kl": ("chary", {"eta": 2.0, "bonus": "kl"}, "floor", "inventory", True),
+    "late-meta": ("chary", CHARY | {"clock": "meta", "data": "meta"}, None, "riverswim", False),
+}
 PROBLEMS = {"riverswim": lambda: envs.riverswim(horizon=5), "inventory": lambda: envs.inventory(horizon=4)}
 
 SWEEP = """
@@ -196,14 +210,15 @@ class World:
 
 def tabular_agent(case: str) -> tuple[FiniteMDP, TabularAgent]:
     """Return a new agent that has learnt from a few random episodes."""
-    name, options, role, problem, _ = AGENTS[case]
+    name, options, role, problem, losses = {**AGENTS, **LATE}[case]
+    more = {"losses": losses} if case in LATE else {}
     mdp, spec = PROBLEMS[problem](), make_agent(name, **options)
     setting, own = mdp.told(spec.reward), None
     if role is not None:
         last = [int(np.flatnonzero(allowed)[-1]) for allowed in setting.allowed]
         own = OwnBaseline.declare(last, setting, role=role)
     agent = TabularAgent(
-        spec, setting, max_episodes=500, warmup=30, generator=np.random.default_rng(3), own=own
+        spec, setting, max_episodes=500, warmup=30, generator=np.random.default_rng(3), own=own, **more
     )
     rng, episodes = np.random.default_rng(8), []
     for _ in range(20):
@@ -239,6 +254,23 @@ def make_tabular(folder: Path) -> None:
         world.live(160)
         assert case == "random" or any(call[0] == "act" and call[5][1] for call in world.calls)
         told["calls"] = world.calls
+        (folder / f"{case}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
+
+
+def make_late(folder: Path) -> None:
+    for case in LATE:
+        mdp, agent = tabular_agent(case)
+        world = World(mdp, agent, seed=5)
+        world.live(150)
+        # Some outcomes must wait behind missing ones, others must have been lost.
+        while len(agent.open_episodes) < 4 or sum(map(len, agent.outstanding.values())) < 4:
+            world.live(1)
+        agent.save(folder / f"{case}.npz")
+        told = {"open": list(agent.open_episodes), "counted": int(agent.plan.knowledge.rows.total.sum())}
+        world.calls.clear()
+        world.live(200)
+        told["calls"] = world.calls
+        told["counted_later"] = int(agent.plan.knowledge.rows.total.sum())
         (folder / f"{case}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 
@@ -336,6 +368,9 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     print("chary", chary.__version__, chary.__file__)
+    if sys.argv[2:] == ["late"]:
+        make_late(target)
+        sys.exit()
     make_tabular(target)
     make_sweep(target / "tabular-sweep", SWEEP)
     leave_unfinished(target / "tabular-sweep")
