@@ -211,7 +211,7 @@ class World:
 def tabular_agent(case: str) -> tuple[FiniteMDP, TabularAgent]:
     """Return a new agent that has learnt from a few random episodes."""
     name, options, role, problem, losses = {**AGENTS, **LATE}[case]
-    more = {"losses": losses} if case in LATE else {}
+    more: dict[str, Any] = {"losses": losses} if case in LATE else {}
     mdp, spec = PROBLEMS[problem](), make_agent(name, **options)
     setting, own = mdp.told(spec.reward), None
     if role is not None:
