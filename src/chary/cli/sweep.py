@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -211,9 +212,16 @@ def _report(
 
     page = write_report(directory, out)
     if as_json:
-        print(json_line({"page": str(page), "bytes": page.stat().st_size}))
+        print(json_line({"page": str(page), "bytes": page.stat().st_size, "promises": _promises(page)}))
     else:
         print(f"Report: {page}")
+
+
+def _promises(page: Path) -> list[dict[str, Any]]:
+    """Return the standings in a report, with the algorithms that have them."""
+    told = json.loads((page.parent / "claims.json").read_text(encoding="utf-8"))
+    promises: list[dict[str, Any]] = told["promises"]
+    return promises
 
 
 def _numbers(texts: list[str]) -> list[float]:
@@ -266,6 +274,7 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
             "failed": [failure.run for failure in result.failures],
             "done": sum(state.state == "done" for state in states),
             "report": None if page is None else str(page),
+            "promises": None if page is None else _promises(page),
         }
         print(json_line(summary))
     else:

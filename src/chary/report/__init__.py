@@ -13,6 +13,7 @@ from chary.errors import InvalidSetting
 from chary.storage.files import DRAFT, as_json, write_file, writing
 
 if TYPE_CHECKING:
+    from chary.report.measured import Measured
     from chary.report.page import Parts
 
 __all__ = ["REPORT_FOLDER", "write_report"]
@@ -80,7 +81,7 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
         files[f"tables/{name}.csv"] = csv_bytes(rows)
     files |= {
         "experiment.toml": experiment.to_toml().encode(),
-        "claims.json": _claims_json(parts),
+        "claims.json": _claims_json(parts, measured),
         # The page is last: if it exists, the rest does too.
         "index.html": page_bytes(page, script),
     }
@@ -89,8 +90,13 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
     return target / "index.html"
 
 
-def _claims_json(parts: Parts) -> bytes:
+def _claims_json(parts: Parts, measured: Measured) -> bytes:
     content: dict[str, Any] = {"claims": [claim.to_json() for claim in parts.claims]}
+    from chary.report.tables import promises_of
+
+    content["promises"] = [
+        {"of": having, "standing": standing.to_json()} for having, standing in promises_of(measured).items()
+    ]
     if parts.reading:
         content["reading"] = list(parts.reading)
     # Through as_json, which writes numbers that are not finite as null.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from chary.arrays import Floats
 from chary.results import Tables
+from chary.standing import Standing
 from chary.statistics import (
     Band,
     Estimate,
@@ -144,6 +146,11 @@ class Measured:
     def text(self, place: Place, name: str) -> str:
         """Return a text that all runs of the place share."""
         return str(self._runs[place][name][0])
+
+    def standing(self, place: Place) -> Standing:
+        """Return the standing of the promise, which all runs of the place share."""
+        values = {name: self._runs[place][name][0] for name in ("level", "per", "probability", "given")}
+        return Standing.from_json(values | {"given": json.loads(values["given"])})
 
     def seeds(self, place: Place) -> tuple[int, ...]:
         """Return the seeds of the finished runs."""

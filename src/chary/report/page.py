@@ -14,7 +14,7 @@ from chary.pages import Table, render
 from chary.report.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts
 from chary.report.measured import Measured
 from chary.report.style import looks_of
-from chary.report.tables import Cells, difference_table
+from chary.report.tables import Cells, difference_table, promises_of
 from chary.sweeps.folder import RunState
 from chary.sweeps.spec import MAIN, Experiment
 
@@ -25,6 +25,7 @@ THINNER = (100, 50, 25, 12)
 # The names of the sections by key, in their order.
 SECTIONS = {
     "summary": "Summary",
+    "promises": "Promises",
     "claims": "Claims",
     "figures": "Figures",
     "tables": "Tables",
@@ -158,6 +159,7 @@ def _values(page: Page) -> dict[str, Any]:
         "summaries": _summaries(measured, parts.summary),
         "differences": _differences(parts),
         "files": [*parts.tables, "claims"],
+        "promises": promises_of(measured),
         "command": page.command,
         "toml": experiment.to_toml(),
         **_unfinished(page),

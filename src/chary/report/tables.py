@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 from chary.pages import Table
 from chary.report.claims import Claim, say, say_rate
 from chary.report.measured import Measured, Place
+from chary.standing import Standing
 from chary.statistics import Estimate
+from chary.sweeps.spec import MAIN
 
 # The columns of a table on the page: headings, each with the text for a place.
 Cells: TypeAlias = Sequence[tuple[str, Callable[[Place], str]]]
@@ -31,6 +33,21 @@ def place_row(measured: Measured, place: Place) -> dict[str, Any]:
         "budget": place.budget,
         "algorithm": place.algorithm,
         "role": measured.role(place),
+        "standing": measured.text(place, "standing"),
+        "given": "; ".join(measured.standing(place).given),
+    }
+
+
+def promises_of(measured: Measured) -> dict[str, Standing]:
+    """Return every standing in a sweep, by the algorithms, studies and budgets that have it."""
+    by_standing: dict[Standing, dict[str, list[str]]] = {}
+    for place in measured.places:
+        study = "" if place.study == MAIN else f" ({place.study}{place.variant and f', {place.variant}'})"
+        having = by_standing.setdefault(measured.standing(place), {})
+        having.setdefault(f"{place.algorithm}{study}", []).append(f"{place.budget:g}")
+    return {
+        "; ".join(f"{name}, η = {', '.join(budgets)}" for name, budgets in having.items()): standing
+        for standing, having in by_standing.items()
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.arrays import Floats, Ints
+from chary.standing import Standing
 from chary.sweeps.folder import StoredRun
 
 # Points of a learning curve; the last is the last episode.
@@ -36,6 +38,11 @@ class Judged(ABC):
     def ints(self, name: str) -> Ints:
         """Return a stored array as integers."""
         return np.asarray(self.arrays[name], dtype=np.int64)
+
+    @property
+    @abstractmethod
+    def standing(self) -> Standing:
+        """The standing of the promise that the run's budget is kept."""
 
     @property
     @abstractmethod
@@ -68,6 +75,16 @@ class Judged(ABC):
     def per_episode(self, values: ArrayLike) -> Floats:
         """Return the mean over each window of one value per episode."""
         return np.asarray(self.summed(values) / np.diff(self.at, prepend=0))
+
+
+# The promise of a run: in a few words, by its parts, and all that it leans on as a list in JSON.
+STANDING: Columns[Judged] = {
+    "standing": ("String", lambda run: run.standing.label),
+    "level": ("String", lambda run: run.standing.level),
+    "per": ("String", lambda run: run.standing.per),
+    "probability": ("Float64", lambda run: run.standing.probability),
+    "given": ("String", lambda run: json.dumps(run.standing.given)),
+}
 
 
 class Schema(NamedTuple, Generic[R]):

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from chary.arrays import Floats, Ints
 from chary.audit import FALL_TOLERANCE, falls, violates
 from chary.deep.options import DeepOptions
-from chary.results.columns import POINTS, Columns, Judged, Schema, points_of
+from chary.results.columns import POINTS, STANDING, Columns, Judged, Schema, points_of
 from chary.standing import Standing
 from chary.sweeps.hiv import learner_options
 
@@ -212,14 +212,13 @@ RUNS: Columns[HIVRun] = {
     "discount": ("Float64", lambda run: run.spec.options["discount"]),
     "audit_every": ("Int64", lambda run: run.spec.options["audit_every"]),
     "audited": ("Int64", lambda run: run.audited),
+    **STANDING,
     "max_return": ("Float64", lambda run: _max(run.raw)),
     "mean_return": ("Float64", lambda run: _mean(run.raw)),
     "early_return": ("Float64", lambda run: _mean(run.raw[: run.tenth])),
     "late_return": ("Float64", lambda run: _mean(run.raw[-run.tenth :])),
     "max_standardised": ("Float64", lambda run: _max(run.floats("returns"))),
     "mean_standardised": ("Float64", lambda run: _mean(run.floats("returns"))),
-    "standing": ("String", lambda run: run.standing.label),
-    "given": ("String", lambda run: "; ".join(run.standing.given)),
     "judge": ("String", lambda run: run.judge),
     "violations": ("Int64", lambda run: _count(run.broken(run.deficit))),
     "violation_rate": ("Float64", lambda run: _mean(run.broken(run.deficit))),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from chary.arrays import Floats, Ints
 from chary.audit import BASELINE_OVER_TIME, baseline_over_time, violates
-from chary.results.columns import Columns, Judged, Schema, points_of
+from chary.results.columns import STANDING, Columns, Judged, Schema, points_of
 from chary.standing import Standing
 from chary.sweeps.tabular import problem_and_agent
 
@@ -162,8 +162,7 @@ RUNS: Columns[TabularRun] = {
     "bonus_scale": ("Float64", lambda run: run.spec.options.get("bonus_scale")),
     "delta": ("Float64", lambda run: run.summary["delta"]),
     "reward_span": ("Float64", lambda run: run.summary["reward_span"]),
-    "standing": ("String", lambda run: run.standing.label),
-    "given": ("String", lambda run: "; ".join(run.standing.given)),
+    **STANDING,
     "regret": ("Float64", lambda run: float(run.regret.sum())),
     "regret_first_half": ("Float64", lambda run: float(run.regret[: run.half].sum())),
     "regret_second_half": ("Float64", lambda run: float(run.regret[run.half :].sum())),

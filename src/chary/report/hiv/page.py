@@ -147,8 +147,7 @@ def _ours(measured: Measured) -> list[str]:
     places = [place for (place,) in measured.together(label)]
     if not places:
         return []
-    standing, given = (measured.text(places[0], name) for name in ("standing", "given"))
-    lines = [f"The promise of “{label}” is {standing}. It leans on this: {given}."]
+    lines = [f"The promise of “{label}”. {measured.standing(places[0]).describe()}"]
     used = [measured.mean(place, "deficit_mean").value / place.budget for place in places if place.budget]
     steps = [
         float(measured.column(place, "deviating_steps").sum() / measured.column(place, "steps").sum())

@@ -90,8 +90,6 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             "seeds": len(measured.seeds(place)),
             "episodes": int(measured.column(place, "episodes").sum()),
             "audited": int(measured.column(place, "audited").sum()),
-            "standing": measured.text(place, "standing"),
-            "given": measured.text(place, "given"),
             "judge": measured.text(place, "judge"),
             **ends("max_return", measured.mean(place, "max_return")),
             "max_return_deviation": _deviation(measured.column(place, "max_return")),

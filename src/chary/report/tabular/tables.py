@@ -26,7 +26,6 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
     return [
         {
             **place_row(measured, place),
-            "standing": measured.text(place, "standing"),
             "seeds": len(measured.seeds(place)),
             "episodes": measured.rate(place).episodes,
             **ends("regret", measured.mean(place, "regret")),
