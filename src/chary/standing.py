@@ -60,7 +60,7 @@ class Standing:
         per: The unit that it holds for: a whole `run`, a single `episode`, or an `evaluation` from a log.
             None where nothing is promised.
         probability: The probability with which it holds per run or episode; None where there is none.
-        given: Everything that it leans on besides, the most doubtful first.
+        given: Everything that it leans on besides; the cells of a discretiser are named first.
 
     Raises:
         UnknownName: if there is no such level or unit.

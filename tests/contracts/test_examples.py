@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chary.standing import MARKOV_CELLS, UNCONFOUNDED
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = ("clinic", "shop", "wrap_sb3", "deep_step")
+NAMES = ("clinic", "shop", "wrap_sb3", "deep_step", "leans_on")
 
 
 def printed(name: str, *options: str) -> str:
@@ -161,6 +163,26 @@ def test_the_deep_learner_keeps_its_budget_step_by_step_and_can_be_kept(tmp_path
     from chary.deep import DeepAgent
 
     assert DeepAgent.load(path).episodes_begun == 2
+
+
+def test_promises_that_lean_on_something_false_break_and_name_it() -> None:
+    example = runpy.run_path(str(EXAMPLES / "leans_on.py"))
+    page = (EXAMPLES.parent / "docs" / "what-it-leans-on.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\| (\d+) of 500 \| ([\d.]+) \| 0\.1 \|", page)
+    cases = [
+        (example["one_visit"](confounded=True), UNCONFOUNDED),
+        (example["one_visit"](confounded=False), UNCONFOUNDED),
+        (example["two_visits"]([0.0, 0.5, 1.0]), MARKOV_CELLS),
+        (example["two_visits"]([0.0, 0.3, 0.5, 1.0]), MARKOV_CELLS),
+    ]
+    assert [(str(found.patients), f"{found.loss:.2f}") for found, _ in cases] == shown
+    assert [found.patients for found, _ in cases] == [500, 0, 500, 0]
+    for found, condition in cases:
+        # What breaks is certified, and what it leans on is said: word for word as on the page.
+        assert found.standing.label == "certified per run (0.9)"
+        assert condition in found.standing.given
+        assert f"> {condition}\n" in page
+    assert all(found.standing.given[0] == MARKOV_CELLS for found, _ in cases[2:])
 
 
 @pytest.mark.parametrize("name", NAMES)
