@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import FULL
 
 from chary._compile import OPTIONS
 from chary.arrays import Floats, Ints
@@ -35,7 +36,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def compiled(function: Any) -> Any:
-    return numba.njit(**OPTIONS)(function)
+    # The short profile keeps what it compiles in a folder per state of the kernels, see conftest.
+    return numba.njit(**OPTIONS, cache=not FULL)(function)
 
 
 # Instructions, each called through a kernel of its own, as none can be called from Python
