@@ -6,12 +6,12 @@ twin of the compiled audit, `simulation/_judge.py`, which must agree with it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final, overload
+from typing import NamedTuple, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.arrays import Floats, Ints
+from chary.arrays import Floats, Ints, frozen
 from chary.errors import InvalidAction, InvalidData, InvalidMDP, InvalidSetting
 from chary.mdp import FiniteMDP
 
@@ -79,10 +79,10 @@ class Truth:
     def __init__(self, mdp: FiniteMDP) -> None:
         setting = mdp.setting
         self.mdp = mdp
-        self.reward: Floats = _kept(np.add.reduceat(mdp.probability * mdp.reward, mdp.row_start[:-1]))
-        self.pair_state: Ints = _kept(np.repeat(np.arange(setting.n_states), np.diff(setting.pair_start)))
+        self.reward: Floats = frozen(np.add.reduceat(mdp.probability * mdp.reward, mdp.row_start[:-1]))
+        self.pair_state: Ints = frozen(np.repeat(np.arange(setting.n_states), np.diff(setting.pair_start)))
         # Terminal states have no pairs, so the segments of the acting states alone cover them all.
-        self._acting: Ints = _kept(np.flatnonzero(~setting.terminal))
+        self._acting: Ints = frozen(np.flatnonzero(~setting.terminal))
         self.optimal_policy, self.optimal_value, self.optimal_q = self.solve()
 
     def backup(self, value: Floats) -> Floats:
@@ -111,7 +111,7 @@ class Truth:
             q[t] = self.backup(value[t + 1])
             policy[t], extreme = self.highest(sign * q[t])
             value[t] = sign * extreme
-        return Solution(_kept(policy), _kept(value), _kept(q))
+        return Solution(frozen(policy), frozen(value), frozen(q))
 
     def evaluate(self, policy: ArrayLike) -> Evaluation:
         """Return the exact values of `policy`, actions of shape (H, S), or (S,) for all steps.
@@ -127,7 +127,7 @@ class Truth:
         for t in reversed(range(H)):
             q[t] = self.backup(value[t + 1])
             value[t, self._acting] = q[t, pair[t, self._acting]]
-        return Evaluation(_kept(value), _kept(q))
+        return Evaluation(frozen(value), frozen(q))
 
     def policy_pairs(self, policy: ArrayLike) -> Ints:
         """Return the pair that `policy` plays, (H, S), -1 in terminal states.
@@ -278,8 +278,3 @@ def _episode(truth: Truth, states: ArrayLike, actions: ArrayLike) -> tuple[list[
         if len(outside):
             raise InvalidData(f"{name!r} must lie in 0..{size - 1}, got {int(outside[0])}.")
     return [int(s) for s in visited], [int(a) for a in played]
-
-
-def _kept(array: NDArray[Any]) -> NDArray[Any]:
-    array.setflags(write=False)
-    return array

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import chary.preview.planning as planning
 from chary.agents import CharyUCBVI
 from chary.agents.tabular import TabularAgent
-from chary.cli.plan import add_plan_command
+from chary.cli.options import command
+from chary.cli.plan import COMMANDS
 from chary.data import Log, write_log
 from chary.errors import CharyError, InvalidData, InvalidSetting
 from chary.planner.plan import optimistic_policy
@@ -440,7 +441,8 @@ def test_every_preview_has_a_page(make: Callable[[], Log]) -> None:
 def app() -> typer.Typer:
     app = typer.Typer()
     app.callback()(lambda: None)
-    add_plan_command(app)
+    for name, function in COMMANDS.items():
+        command(app, name, function)
     return app
 
 

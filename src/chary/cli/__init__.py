@@ -15,11 +15,8 @@ from typing import Annotated, NoReturn, cast
 import typer
 
 import chary
-from chary.cli.bench import add_bench_commands
-from chary.cli.data import add_data_commands
-from chary.cli.plan import add_plan_command
-from chary.cli.run import add_run_commands
-from chary.cli.sweep import add_sweep_commands
+from chary.cli import bench, data, plan, run, sweep
+from chary.cli.options import command
 from chary.cli.terminal import fancy
 from chary.errors import CharyError, check_choice
 
@@ -87,11 +84,12 @@ def _chary(
         print(context.get_help())
 
 
-add_run_commands(app)
-add_bench_commands(app)
-add_sweep_commands(app)
-add_data_commands(app)
-add_plan_command(app)
+for _name, _function in (run.COMMANDS | bench.COMMANDS | sweep.COMMANDS | plan.COMMANDS).items():
+    command(app, _name, _function)
+_of_data = typer.Typer(help="Inspect logged decisions and convert their files.")
+for _name, _function in data.COMMANDS.items():
+    command(_of_data, _name, _function)
+app.add_typer(_of_data, name="data")
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -7,17 +7,11 @@ from typing import Annotated
 
 import typer
 
-from chary.cli.options import Given, Json, Options, Overwrite, command
+from chary.cli.options import Given, Json, Options, Overwrite
 from chary.cli.terminal import by_label, progress, show
 from chary.errors import InvalidSetting, check_integer, check_seed
 from chary.storage.files import as_json as json_line
 from chary.storage.result_folder import ResultFolder
-
-
-def add_bench_commands(app: typer.Typer) -> None:
-    """Add the commands that time and show to the command line."""
-    command(app, "bench", _bench)
-    command(app, "demo", _demo)
 
 
 def _bench(
@@ -90,3 +84,6 @@ def _demo(
         f"'broke {demo.JUDGED_AT:g}' applies that budget to all of them."
     )
     print(f"Figure: {folder.path / 'demo.png'}")
+
+
+COMMANDS = {"bench": _bench, "demo": _demo}

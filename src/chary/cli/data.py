@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chary.cli.options import Json, Overwrite, command
+from chary.cli.options import Json, Overwrite
 from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
@@ -80,14 +80,6 @@ class Sizes:
         return Setting.declare(n_states=S, n_actions=A, horizon=H, scale=scale)
 
 
-def add_data_commands(app: typer.Typer) -> None:
-    """Add the commands for logged data to the command line."""
-    commands = typer.Typer(help="Inspect logged decisions and convert their files.")
-    command(commands, "inspect", _inspect)
-    command(commands, "convert", _convert)
-    app.add_typer(commands, name="data")
-
-
 def _inspect(*, file: LogFile, sizes: Sizes, options: ReadOptions, as_json: Json = False) -> None:
     """Summarise a log: counts, coverage of state-action pairs, lengths, rewards, suspicious rows."""
     from chary.data import inspect
@@ -119,3 +111,6 @@ def _convert(
         print(json_line(written))
     else:
         print(f"{log.n_transitions} transitions of {log.n_episodes} episodes: {target}")
+
+
+COMMANDS = {"inspect": _inspect, "convert": _convert}

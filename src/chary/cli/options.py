@@ -66,13 +66,19 @@ class Options(NamedTuple):
     unset: tuple[str, ...] = ()
 
 
-def command(app: typer.Typer, name: str, function: Callable[..., None], **settings: Any) -> None:
-    """Add a command to an app; its options are generated when it is invoked."""
+def command(app: typer.Typer, name: str, function: Any) -> None:
+    """Add a command to an app; its options are generated when it is invoked.
+
+    A command that takes the context finds arguments after its last option there: an extra number behind
+    `--etas 0.1` is one more budget.
+    """
+    more = "context" in inspect.signature(function).parameters
+    settings = {"allow_extra_args": more, "ignore_unknown_options": False}
 
     class Late(TyperCommand):
         def make_context(self, *arguments: Any, **extra: Any) -> Any:
             alone = typer.Typer(add_completion=False, rich_markup_mode=self.rich_markup_mode)
-            alone.command(name, **settings)(_flat(function))
+            alone.command(name, context_settings=settings)(_flat(function))
             return typer.main.get_command(alone).make_context(*arguments, **extra)
 
     def described() -> None: ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chary.cli.data import LogFile, ReadOptions
-from chary.cli.options import Given, Json, Options, Overwrite, command
+from chary.cli.options import Given, Json, Options, Overwrite
 from chary.cli.terminal import progress, show
 from chary.errors import InvalidSetting, check_installed
 from chary.storage.files import as_json as json_line
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from chary.preview import BudgetOutcome, HelpfulPair, Preview
 
 PLAN_FILES = ("plan.json", "plan.html")
-
-
-def add_plan_command(app: typer.Typer) -> None:
-    """Add the command plan to the command line."""
-    command(app, "plan", _plan)
 
 
 def _plan(
@@ -104,3 +99,6 @@ def _show(found: Preview) -> None:
     print()
     for note in found.notes:
         print(f"Note: {note}")
+
+
+COMMANDS = {"plan": _plan}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions, command
+from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions
 from chary.cli.terminal import progress, show
 from chary.errors import InvalidSetting, check_choice, check_integer
 from chary.presets import preset
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
 
 log = logging.getLogger("chary")
-
-
-def add_run_commands(app: typer.Typer) -> None:
-    """Add the commands for one problem to the command line."""
-    command(app, "run", _run)
-    command(app, "check", _check)
-    command(app, "calibrate", _calibrate)
-    command(app, "problems", _problems)
-    command(app, "agents", _agents)
 
 
 def _run(
@@ -284,3 +275,6 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+COMMANDS = {"run": _run, "check": _check, "calibrate": _calibrate, "problems": _problems, "agents": _agents}

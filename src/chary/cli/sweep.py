@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chary.cli.options import Json, command
+from chary.cli.options import Json
 from chary.cli.terminal import SweepBars, show
 from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
 from chary.storage.files import as_json as json_line
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from chary.sweeps.spec import Experiment
 
 FAILED = 1
-# An extra number behind `--etas 0.1` is one more budget.
-MORE_NUMBERS = {"allow_extra_args": True, "ignore_unknown_options": False}
 PRESETS = "inventory|sepsis|hiv"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a sweep.", show_default=False, metavar="DIR")]
@@ -121,14 +119,6 @@ class SweepOptions:
                 f"'address' must be left out with engine 'local', got {self.address!r}. Use --engine ray."
             )
         return LocalEngine(self.workers, checkpoint_seconds=seconds)
-
-
-def add_sweep_commands(app: typer.Typer) -> None:
-    """Add the commands for many runs to the command line."""
-    command(app, "reproduce", _reproduce, context_settings=MORE_NUMBERS)
-    command(app, "sweep", _sweep, context_settings=MORE_NUMBERS)
-    command(app, "status", _status)
-    command(app, "report", _report)
 
 
 def _reproduce(
@@ -286,3 +276,6 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
         print(f"\n{failure.run} ({labels[failure.run]}) failed:\n{reason}", file=sys.stderr)
     if result.failures:
         raise typer.Exit(FAILED)
+
+
+COMMANDS = {"reproduce": _reproduce, "sweep": _sweep, "status": _status, "report": _report}

@@ -37,25 +37,20 @@ SAFE_DIGITS = 18
 TRUTHS = {"0": False, "1": True, "false": False, "true": True}
 
 
-def csv_header(path: Path, content: bytes) -> list[str]:
-    """Return the names of the columns, in order."""
-    return _begun(path, content)[0]
-
-
 def csv_table(
-    path: Path, content: bytes, kinds: dict[str, str]
+    path: Path, header: list[str], reader: Iterator[list[str]], kinds: dict[str, str]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
     """Return the requested columns and the row of each entry; the header is row 1.
 
     Args:
         path: The file, for the messages.
-        content: Its bytes.
+        header: The names of its columns.
+        reader: Its rows, see `csv_begun`.
         kinds: `whole`, `real` or `truth` for each column.
 
     Raises:
         InvalidData: at the first row of another length, or the first invalid cell.
     """
-    header, reader = _begun(path, content)
     columns = {name: _Column(name, kind) for name, kind in kinds.items()}
     index = [header.index(name) for name in kinds]
     rows = _filled(path, reader)
@@ -110,7 +105,7 @@ def _filled(path: Path, reader: Iterator[list[str]]) -> Iterator[list[str]]:
         ) from problem
 
 
-def _begun(path: Path, content: bytes) -> tuple[list[str], Any]:
+def csv_begun(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]]]:
     """Return the header and a reader of what follows."""
     for mark, encoding in OTHER_ENCODINGS.items():
         if content.startswith(mark):

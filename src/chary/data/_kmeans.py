@@ -10,11 +10,6 @@ from chary.arrays import Floats, Ints
 BLOCK = 1 << 20
 
 
-def fitted_centres(points: Floats, K: int, generator: np.random.Generator, iterations: int) -> Floats:
-    """Return K centres of some points, (K, D): the same generator gives the same centres."""
-    return _lloyd(points, _plus_plus(points, K, generator), iterations)
-
-
 def _squares(points: Floats, centres: Floats) -> Floats:
     """Return squared distances (N, K), summed in an order that does not depend on the number of points."""
     total = np.zeros((len(points), len(centres)))
@@ -53,9 +48,12 @@ def _plus_plus(points: Floats, K: int, generator: np.random.Generator) -> Floats
     return points[chosen]
 
 
-def _lloyd(points: Floats, centres: Floats, iterations: int) -> Floats:
-    """Move centres to the means of their cells until no point changes its cell."""
-    K = len(centres)
+def fitted_centres(points: Floats, K: int, generator: np.random.Generator, iterations: int) -> Floats:
+    """Return K centres of some points, (K, D): the same generator gives the same centres.
+
+    They begin as different points, and move to the means of their cells until no point changes its cell.
+    """
+    centres = _plus_plus(points, K, generator)
     cells = np.full(len(points), -1)
     for _ in range(iterations):
         now, squares = nearest(points, centres)

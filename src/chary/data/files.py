@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from chary.arrays import Floats
 from chary.data._columns import COLUMNS, KINDS, OBSERVED, Places, sorted_order
-from chary.data._csv import csv_header, csv_table
+from chary.data._csv import csv_begun, csv_table
 from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
 from chary.data.discretise import Discretiser, discretise
 from chary.data.logs import Known, Log, check_log
@@ -101,15 +101,15 @@ class _Table:
     """A file of columns, CSV or Parquet."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._content = path, read_file(path)
+        self._path, content = path, read_file(path)
         self._frame: pl.DataFrame | None = None
-        if not self._content:
+        if not content:
             raise InvalidData(f"{str(path)!r} must contain at least one row, got an empty file.")
         if path.suffix == ".parquet":
-            self._frame = parquet_frame(path, self._content)
+            self._frame = parquet_frame(path, content)
             self.header = self._frame.columns
         else:
-            self.header = csv_header(path, self._content)
+            self.header, self._rows = csv_begun(path, content)
 
     def check_header(self, *, continuous: bool, ignore_extra: bool) -> int:
         """Raise InvalidData unless the columns are those of a log; return the number of dimensions."""
@@ -159,7 +159,7 @@ class _Table:
     def read(self, kinds: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Places]:
         """Return columns by name, and the rows their entries come from."""
         if self._frame is None:
-            columns, rows = csv_table(self._path, self._content, kinds)
+            columns, rows = csv_table(self._path, self.header, self._rows, kinds)
             return columns, Places(rows, "row")
         places = Places(np.arange(1, self._frame.height + 1), "row")
         if not self._frame.height:

@@ -16,7 +16,7 @@ from chary.envs.inventory import inventory
 from chary.envs.random_mdp import random
 from chary.envs.registration import GYMNASIUM_IDS, register
 from chary.envs.riverswim import riverswim
-from chary.envs.sepsis import sepsis
+from chary.envs.sepsis import ACTIONS, sepsis
 from chary.envs.siblings import SIBLINGS
 from chary.errors import InvalidSetting, check_choice, check_seed, did_you_mean
 from chary.mdp import FiniteMDP
@@ -45,7 +45,6 @@ PROBLEMS: dict[str, Callable[..., FiniteMDP]] = {
     "riverswim": riverswim,
     "random": random,
 }
-ACTIONS = ("admissible", "all")
 
 
 def make(name: str, /, **options: Any) -> FiniteMDP:

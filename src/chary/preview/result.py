@@ -242,7 +242,11 @@ class Preview:
         basis, known = self.basis, self.baseline
         part = basis.replayed_episodes < basis.episodes
         whose = f"Of {basis.replayed_episodes:,} episodes the" if part else "Their"
-        told = [
+        first = [outcome for outcome in self.outcomes if outcome.rule == self.rules[0].rule]
+        if len(first) > MOST_TOLD:
+            # The smallest, the middle and the largest budget.
+            first = [first[0], first[len(first) // 2], first[-1]]
+        return (
             f"The log contains {basis.episodes:,} episodes with {basis.steps:,} decisions. {whose} states "
             "were replayed; nothing was simulated, and the true values are unknown.",
             f"The baseline is the policy without exploring. At {percent(known.best)} of the logged decisions "
@@ -252,16 +256,10 @@ class Preview:
             + f". In {known.states_best:,} of {known.states:,} states it is known to be the best at every "
             "logged step.",
             self._about_charges(),
-            *(self._about(outcome) for outcome in self._told_outcomes()),
+            *map(self._about, first),
             *self._about_thresholds(),
             *self._about_data(),
-        ]
-        return tuple(told)
-
-    def _told_outcomes(self) -> list[BudgetOutcome]:
-        """Return the outcomes of the first rule; of many budgets, the smallest, middle and largest."""
-        first = [outcome for outcome in self.outcomes if outcome.rule == self.rules[0].rule]
-        return first if len(first) <= MOST_TOLD else [first[0], first[len(first) // 2], first[-1]]
+        )
 
     def _about_charges(self) -> str:
         charges = self.charges

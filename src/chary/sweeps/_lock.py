@@ -93,8 +93,6 @@ def _holder_is_gone(path: Path) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
+    except (OSError, OverflowError) as problem:
+        return isinstance(problem, ProcessLookupError)
     return False
