@@ -249,6 +249,16 @@ def promise(s: Summary, key: str = "b5") -> str:
     return f"at most {most} of {runs} runs broke the budget, which is compatible with the promised one in {1 / rows[0]['delta']:.0f} and, with {runs} runs, does not prove it"
 
 
+def promised(s: Summary, labels: Sequence[str], eta: float, study: str = "main", variant: str = "") -> str:
+    """Return what the results of some algorithms promise, and what that leans on."""
+    found = []
+    for label in labels:
+        row = s.row(Where(label, eta, study, variant))
+        leans_on = f" ({row['given']})" if row["given"] else ""
+        found.append(f"{label}: {row['standing']}{leans_on}")
+    return "; ".join(found)
+
+
 def kept_ones(s: Summary, labels: Sequence[str], eta: float) -> str:
     """Return how many runs of each algorithm broke the budget, in words."""
     return ", ".join(f"{s.broken(Where(label, eta))} of {label}" for label in labels)

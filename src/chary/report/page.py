@@ -20,7 +20,7 @@ from chary.sweeps.spec import MAIN, Experiment
 
 # Bytes of the whole page; curves are thinned until it fits.
 PAGE_LIMIT = 6_000_000
-THINNER = (100, 50, 25, 12)
+THINNER = (100, 50, 25, 12, 6)
 
 # The names of the sections by key, in their order.
 SECTIONS = {
