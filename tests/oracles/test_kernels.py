@@ -18,6 +18,7 @@ from chary.mdp import FiniteMDP, Setting
 from chary.mdp.setting import KnownReward
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.knowledge import Knowledge
+from chary.model.rows import shuffled_rank
 from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._full import CHARGES, EVALUATE, OPTIMISE, backward_into, explore_into, new_explorer
 from chary.planner.plan import TabularPlan
@@ -123,7 +124,8 @@ def case(seed: int, family: str, reward: str) -> Case:
     setting = mdp.told("known" if reward == "partly" else reward)
     if reward == "partly":
         setting = replace(setting, known=partly_listed(setting, rng))
-    knowledge = Knowledge.empty(setting, bounds, episodes=EPISODES, total_episodes=TOTAL)
+    rank = shuffled_rank(setting, rng) if rng.random() < 0.7 else None
+    knowledge = Knowledge.empty(setting, bounds, episodes=EPISODES, total_episodes=TOTAL, rank=rank)
     log = observe(mdp, rng, reward)
     # In pieces, so that rows have to grow and move more than once.
     for piece in np.array_split(np.arange(len(log.pair)), 5):
@@ -164,15 +166,17 @@ def lower_q_of(here: Case, plan: TabularPlan) -> Floats:
     return q
 
 
-def check_best(setting: Setting, policy: Ints, Q: Floats, prior: Ints) -> None:
-    """Check that the policy is the argmax of its own Q: ties to the prior's action, else the lowest index."""
+def check_best(setting: Setting, policy: Ints, Q: Floats, prior: Ints, rank: Ints) -> None:
+    """Check that the policy is the argmax of its own Q: ties to the prior's action, else to the first."""
     for t, s in np.ndindex(policy.shape):
         span = slice(setting.pair_start[s], setting.pair_start[s + 1])
         if setting.terminal[s]:
             assert policy[t, s] == 0
             continue
-        winners = setting.pair_action[span][Q[t, span] == Q[t, span].max()]
-        assert policy[t, s] == (prior[s] if prior[s] in winners else winners[0])
+        best = Q[t, span] == Q[t, span].max()
+        winners = setting.pair_action[span][best]
+        first = winners[rank[span][best].argmin()]
+        assert policy[t, s] == (prior[s] if prior[s] in winners else first)
 
 
 def tolerance_of(family: str, reward: str) -> float:
@@ -193,10 +197,11 @@ def test_plans_and_charges_equal_the_reference(family: str, reward: str, seed: i
     plans = {kind: TabularPlan(setting, here.knowledge, prior, charge=kind) for kind in CHARGES}
     arrays, q_lower = plans["difference"].arrays, lower_q_of(here, plans["difference"])
 
-    lower = reference.backward(here.tally, here.confidence, sign=-1, prior=prior)
+    rank = here.knowledge.rows.rank
+    lower = reference.backward(here.tally, here.confidence, sign=-1, prior=prior, rank=rank)
     close(arrays.v_lower, lower.V, tolerance)
     close(q_lower, lower.Q, tolerance)
-    check_best(setting, arrays.baseline, q_lower, prior)
+    check_best(setting, arrays.baseline, q_lower, prior, rank)
 
     upper = reference.backward(here.tally, here.confidence, sign=+1, policy=arrays.baseline)
     close(arrays.v_upper, upper.V, tolerance)
@@ -240,12 +245,12 @@ def test_explorers_and_evaluations_equal_the_reference(family: str, reward: str,
     H, S, P = setting.horizon, setting.n_states, setting.n_pairs
     nobody, scratch = np.full(S, -1, dtype=np.int64), new_scratch(S)
 
-    optimistic = reference.backward(here.tally, here.confidence, sign=+1)
+    optimistic = reference.backward(here.tally, here.confidence, sign=+1, rank=rows.rank)
     explorer = new_explorer(S, P, H, falling=family in UCBVI_FAMILIES)
     explore_into(explorer, rows, radii, scratch)
     close(explorer.v, optimistic.V, tolerance)
     close(explorer.q, optimistic.Q, tolerance)
-    check_best(setting, explorer.policy, explorer.q, nobody)
+    check_best(setting, explorer.policy, explorer.q, nobody, rows.rank)
 
     rng = np.random.default_rng([seed, 1])
     policy = draw_policy(setting, rng)

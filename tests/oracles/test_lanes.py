@@ -18,7 +18,7 @@ from chary.mdp import FiniteMDP
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 from chary.model.radii import Radii, exact_radii
-from chary.model.rows import Rows, true_rows
+from chary.model.rows import Rows, shuffled_rank, true_rows
 from chary.planner import _vectors as _lanes
 from chary.planner._backup import LOWER, UPPER, new_scratch
 from chary.planner._batch import plan_lanes_into
@@ -452,7 +452,8 @@ def test_every_lane_holds_the_plan_of_the_episodes_before_it(seed: int) -> None:
     mdp = draw_mdp(rng)
     setting, S = mdp.setting, mdp.n_states
     bounds = Bounds(family="hoeffding", scale=float(rng.choice([1.0, 0.01, 0.001, 0.0])) or 1e-6)
-    real = Knowledge.empty(setting, bounds, episodes=99, total_episodes=99)
+    rank = shuffled_rank(setting, rng) if rng.random() < 0.7 else None
+    real = Knowledge.empty(setting, bounds, episodes=99, total_episodes=99, rank=rank)
     for _ in range(int(rng.choice([0, 3, 60]))):
         real.learn(*play(mdp, rng))
     batch, nobody = new_batch(setting, real.radii.family), np.full(S, -1, dtype=np.int64)

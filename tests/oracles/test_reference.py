@@ -380,6 +380,15 @@ def test_the_prior_wins_ties_of_the_lower_optimum_only() -> None:
     np.testing.assert_array_equal(backward(nothing, confidence, sign=-1).policy, 0)
     np.testing.assert_array_equal(backward(nothing, confidence, sign=-1, prior=prior).policy, [prior, prior])
     np.testing.assert_array_equal(backward(nothing, confidence, sign=+1, prior=prior).policy, 0)
+    # Other ties go to the first by rank, here action 1 in state 0 and 2 in state 1; on both sides.
+    rank = np.array([1, 0, 2, 2, 1, 0])
+    for sign in (-1, 1):
+        np.testing.assert_array_equal(
+            backward(nothing, confidence, sign=sign, rank=rank).policy, [[1, 2], [1, 2]]
+        )
+    some = np.array([2, -1])
+    found = backward(nothing, confidence, sign=-1, prior=some, rank=rank).policy
+    np.testing.assert_array_equal(found, [[2, 2], [2, 2]])
     # With data in favour of action 0 the prior has no say.
     counts = np.zeros((6, 2))
     counts[[0, 3]] = 1e6

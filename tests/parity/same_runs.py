@@ -92,6 +92,7 @@ def specs(draw: st.DrawFn, mdp: FiniteMDP, bonus: str | None = None) -> AgentSpe
         "bonus_scale": 1.0 if SCALES[bonus] == 1 else SCALES[bonus] * draw(st.sampled_from([1.0, 0.1])),
         "reward": draw(st.sampled_from(REWARD_KNOWLEDGE)),
         "delta": draw(st.sampled_from([0.1, 0.9])),
+        "ties": draw(st.sampled_from(["shuffled", "shuffled", "index"])),
         "eta": span * draw(st.sampled_from([0.0, 0.05, 0.3, 1.0, 3.0])),
     }
     if draw(st.booleans()):

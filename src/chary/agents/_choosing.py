@@ -42,12 +42,26 @@ class Pinned:
     switch: int = 0
 
 
+def check_generator(generator: object) -> np.random.Generator | None:
+    """Return a generator or None as it is.
+
+    Raises:
+        InvalidSetting: if it is anything else.
+    """
+    if generator is not None and not isinstance(generator, np.random.Generator):
+        raise InvalidSetting(
+            f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
+            "Use numpy.random.default_rng(seed)."
+        )
+    return generator
+
+
 @final
 class Chooser:
     """The start of every episode, and the choices of agents without a shield.
 
     Raises:
-        InvalidSetting: if the generator is missing or of another type, or `oracle_value` does not fit.
+        InvalidSetting: if the generator is missing, or `oracle_value` does not fit.
     """
 
     def __init__(
@@ -62,11 +76,6 @@ class Chooser:
         if generator is None and spec.name in NEEDS_CHANCE:
             raise InvalidSetting(
                 f"'generator' must be given with agent {spec.name!r}, which tosses coins, got None."
-            )
-        if generator is not None and not isinstance(generator, np.random.Generator):
-            raise InvalidSetting(
-                f"'generator' must be a numpy Generator, got {type(generator).__name__}. "
-                "Use numpy.random.default_rng(seed)."
             )
         self._spec = spec
         self._setting = setting

@@ -21,6 +21,7 @@ from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.knowledge import Knowledge
+from chary.model.rows import pair_states, rank_by_index
 from chary.planner._backup import LOWER
 from chary.planner.plan import (
     PlanOptions,
@@ -78,12 +79,15 @@ class Learner:
         own: OwnBaseline | None,
         max_episodes: int | None,
         warmup: int,
+        rank: Ints,
         losses: bool = False,
     ) -> None:
         total = None if max_episodes is None else max_episodes + warmup
 
         def nothing() -> Knowledge:
-            known = Knowledge.empty(setting, spec.bounds, episodes=max_episodes, total_episodes=total)
+            known = Knowledge.empty(
+                setting, spec.bounds, episodes=max_episodes, total_episodes=total, rank=rank
+            )
             if losses:
                 known.expect_losses()
             return known
@@ -193,6 +197,8 @@ class Learner:
         base = oldest if self._journal else self.knowledge
         arrays = {f"counts.{name}": array for name, array in base.to_arrays().items()}
         arrays["prior"] = self._prior
+        if self._spec.ties != "index":
+            arrays["rank"] = self.knowledge.rows.rank
         own = self._own
         if own is not None:
             arrays["own.table"] = own.table
@@ -234,8 +240,15 @@ class Learner:
         self._prior = as_array("prior", {"prior": arrays["prior"] + 1}, (S,), np.int64, below=A + 1) - 1
         if about["own"] is not None:
             self._restore_own(arrays, about)
+        rank = rank_by_index(setting)
+        if self._spec.ties != "index":
+            rank = as_array("rank", arrays, rank.shape, np.int64, below=A)
+            first = A * pair_states(setting)
+            if (np.sort(rank + first) != rank_by_index(setting) + first).any():
+                raise InvalidData("'rank' must order the actions of every state, got another array.")
         for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
             if knowledge is not None:
+                knowledge.rows = knowledge.rows._replace(rank=rank)
                 kept = under(f"{name}.", arrays)
                 _check_counts(name, kept, setting)
                 knowledge.restore(kept)

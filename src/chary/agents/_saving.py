@@ -167,7 +167,8 @@ def _spec_values(spec: AgentSpec) -> dict[str, Any]:
 
 def _options_from(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that `_spec_values` wrote."""
-    options = dict(values)
+    # Agents of version 0.1 had no other order of ties.
+    options = {"ties": "index", **values}
     for name in ("eta", "step_bound"):
         if isinstance(options.get(name), str):
             options[name] = float(options[name])

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import EpisodeId, Transition, check_episode_id
+from chary.arrays import Ints
 from chary.errors import InvalidSetting, check_choice, check_real, check_type
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
+from chary.model.rows import rank_by_index, shuffled_rank
+from chary.randomness import beside
 from chary.shield import Decision
 from chary.standing import Grounds
 
@@ -21,8 +24,9 @@ __all__ = ["AGENT_FILE", "Agent", "AgentSpec", "Discretises", "EpisodeId", "Tran
 # The options that every result lists.
 OPTIONS = (
     *("rule", "step_bound", "after_refusal", "charge", "pool", "clock", "data", "patience", "chains"),
-    *("bonus", "bonus_scale", "reward"),
+    *("bonus", "bonus_scale", "reward", "ties"),
 )
+TIES = ("shuffled", "index")
 # The kind of a sealed file with a tabular agent in it.
 AGENT_FILE = "agent"
 
@@ -84,6 +88,8 @@ class AgentSpec:
         reward: Whether the reward function is known to the agent or estimated from data.
         prior: Policy that decides ties of the baseline, by default none; a file contains actions. In Python
             (S,) actions, (S, A) probabilities, or "recorded" for the one that comes with the problem.
+        ties: Order in which equally good actions are chosen. `shuffled` draws one per state from the seed, so
+            that no result depends on the order of labels; `index` takes the lowest number.
     """
 
     name: ClassVar[str] = ""
@@ -96,6 +102,7 @@ class AgentSpec:
     delta: float = 0.1
     reward: Annotated[str, REWARD_KNOWLEDGE] = "estimated"
     prior: Annotated[ArrayLike | str | None, "recorded|none|FILE"] = None
+    ties: Annotated[str, TIES] = "shuffled"
 
     def __post_init__(self) -> None:
         self.check()
@@ -105,6 +112,7 @@ class AgentSpec:
         if self.eta is not None:
             check_real("eta", self.eta, low=0.0, way_out="Use rule 'unlimited' for no budget at all.")
         check_choice("reward", self.reward, REWARD_KNOWLEDGE)
+        check_choice("ties", self.ties, TIES)
         bounds = self.bounds
         if bounds.family in UCBVI_FAMILIES and self.name != "ucbvi":
             raise InvalidSetting(
@@ -129,6 +137,15 @@ class AgentSpec:
     def options(self) -> dict[str, Any]:
         """Return the options as results list them; None where an option does not apply."""
         return {name: getattr(self, name, None) for name in OPTIONS}
+
+    def tie_rank(self, setting: Setting, generator: np.random.Generator | None) -> Ints:
+        """Return the places of pairs (P,) by which ties are decided; the generator draws nothing for it.
+
+        Without a generator the order is one drawn from seed 0.
+        """
+        if self.ties == "index":
+            return rank_by_index(setting)
+        return shuffled_rank(setting, beside(generator, "ties"))
 
     def prior_actions(self, setting: Setting, mdp: FiniteMDP | None = None) -> NDArray[np.int64]:
         """Return the prior as (S,) actions, -1 where there is none.

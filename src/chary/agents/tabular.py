@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._choosing import Chooser, Pinned
+from chary.agents._choosing import Chooser, Pinned, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, StepAPI, Transition, batch
 from chary.agents._facts import ObservedFacts
 from chary.agents._learner import Learner, check_own
@@ -57,7 +57,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             beyond it.
         warmup: The number of warm-up episodes that `warm_start` will be given, for bonus `l1`.
         generator: The source of the agent's randomness: one row of H + 1 uniforms per episode. Never use the
-            seed that the environment is reset with: agent and environment would draw the same numbers.
+            seed that the environment is reset with: agent and environment would draw the same numbers. Its
+            seed gives the order of ties, too.
         prior: A policy that decides the baseline's ties, in place of the specification's.
         own: The user's policy with its role, `OwnBaseline.declare(...)`, in place of a prior.
         oracle_value: (S,) true values of the frozen baseline, for agents that use an oracle.
@@ -125,6 +126,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             own=own,
             max_episodes=self._max_episodes,
             warmup=warmup,
+            rank=spec.tie_rank(setting, check_generator(generator)),
             losses=self.losses,
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)

@@ -88,6 +88,64 @@ class FiniteMDP:
             P[s, a, x], R[s, a] = p, p @ r
         return P, R
 
+    def relabelled(self, labels: ArrayLike) -> FiniteMDP:
+        """Return the same problem with other numbers for its actions: action a of s becomes `labels[s, a]`.
+
+        No result should depend on the order of labels; this is the way to test it.
+
+        Raises:
+            InvalidMDP: if `labels` is not of shape (S, A) with a permutation of the actions per state.
+
+        Example:
+            >>> mdp = FiniteMDP.from_arrays(np.ones((1, 2, 1)), [[0.0, 1.0]], horizon=1)
+            >>> mdp.relabelled([[1, 0]]).row(0, 0)[2]
+            array([1.])
+        """
+        setting, S, A = self.setting, self.n_states, self.n_actions
+        new = checks.as_numbers("labels", labels, InvalidMDP)
+        if new.shape != (S, A) or (np.sort(new, axis=1) != np.arange(A)).any():
+            raise InvalidMDP(
+                f"'labels' must contain a permutation of 0..{A - 1} for each of {S} states, got {labels!r}."
+            )
+        new = new.astype(np.int64)
+        state = np.repeat(np.arange(S), np.diff(setting.pair_start))
+        action = new[state, setting.pair_action]
+        order = np.lexsort((action, state))
+
+        def moved(start: Ints) -> tuple[Ints, Ints]:
+            """Return where the rows begin in the new order, and the place of every entry before."""
+            begin = np.concatenate([[0], np.cumsum(np.diff(start)[order])]).astype(np.int64)
+            return begin, np.repeat(start[:-1][order] - begin[:-1], np.diff(begin)) + np.arange(begin[-1])
+
+        row_start, entry = moved(self.row_start)
+        known_start, known_entry = moved(self.known.start)
+        mask = np.zeros((S, A), dtype=bool)
+        mask[state, action] = True
+        pair_index, _, pair_action = checks.number_pairs(mask)
+        policy = self.recorded_policy
+        return replace(
+            self,
+            setting=replace(
+                setting,
+                pair_index=pair_index,
+                pair_action=pair_action,
+                support=frozen(setting.support[order]),
+            ),
+            row_start=frozen(row_start),
+            successor=frozen(self.successor[entry]),
+            probability=frozen(self.probability[entry]),
+            reward=frozen(self.reward[entry]),
+            cumulative=frozen(self.cumulative[entry]),
+            known=KnownReward(
+                frozen(known_start),
+                *(frozen(array[known_entry]) for array in (self.known.successor, self.known.reward)),
+                *(frozen(array[order]) for array in (self.known.other_low, self.known.other_high)),
+            ),
+            recorded_policy=None
+            if policy is None
+            else frozen(np.where(setting.terminal, 0, new[np.arange(S), policy])),
+        )
+
     @classmethod
     def from_arrays(
         cls, P: ArrayLike, R: ArrayLike, *, allowed: ArrayLike | None = None, **options: Any

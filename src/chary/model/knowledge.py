@@ -61,15 +61,22 @@ class Knowledge:
 
     @classmethod
     def empty(
-        cls, setting: Setting, bounds: Bounds, *, episodes: int | None, total_episodes: int | None
+        cls,
+        setting: Setting,
+        bounds: Bounds,
+        *,
+        episodes: int | None,
+        total_episodes: int | None,
+        rank: Ints | None = None,
     ) -> Knowledge:
         """Return the knowledge of a learner that has seen nothing.
 
         `episodes` are the online episodes the bounds must hold for and `total_episodes` those of the warm-up
-        too; None where the family needs none.
+        too; None where the family needs none. `rank` (P,) is the order of a state's pairs that decides
+        ties, by default that of the actions' numbers.
         """
         radii = radii_for(setting, bounds, episodes=episodes, total_episodes=total_episodes)
-        return cls(empty_rows(setting, FIRST_ROOM), radii)
+        return cls(empty_rows(setting, FIRST_ROOM, rank), radii)
 
     def learn(self, states: Ints, pairs: Ints, nexts: Ints, rewards: Floats) -> None:
         """Count transitions in the order given; rewards are scaled, a next state of -1 is a lost outcome."""

@@ -23,6 +23,8 @@ class Rows(NamedTuple):
     `capacity[p]`; `reward` are sums of rewards on the transition. `total`, `reward_total` and
     `square_total` are N(s, a) and the sums of rewards and of their squares, shape (P,); `visits` is N(s),
     shape (S,); `used[0]` is how much of the entries is handed out and `used[1]` the largest capacity.
+    `rank` (P,) is the place of a pair among those of its state, from 0 on: of equally good ones the first is
+    chosen.
     """
 
     pair_start: Ints
@@ -39,10 +41,11 @@ class Rows(NamedTuple):
     square_total: Floats
     visits: Floats
     used: Ints
+    rank: Ints
 
 
-def empty_rows(setting: Setting, room: int = 0) -> Rows:
-    """Return rows that have counted nothing, with `room` free entries."""
+def empty_rows(setting: Setting, room: int = 0, rank: Ints | None = None) -> Rows:
+    """Return rows that have counted nothing, with `room` free entries; `rank` is by default the actions'."""
     P = setting.n_pairs
     return Rows(
         pair_start=np.array(setting.pair_start),
@@ -59,7 +62,25 @@ def empty_rows(setting: Setting, room: int = 0) -> Rows:
         square_total=np.zeros(P),
         visits=np.zeros(setting.n_states),
         used=np.zeros(2, dtype=np.int64),
+        rank=rank_by_index(setting) if rank is None else np.array(rank),
     )
+
+
+def pair_states(setting: Setting) -> Ints:
+    """Return the states of pairs (P,)."""
+    return np.repeat(np.arange(setting.n_states), np.diff(setting.pair_start))
+
+
+def rank_by_index(setting: Setting) -> Ints:
+    """Return the ranks of pairs (P,) in the order of the actions' numbers."""
+    return np.arange(setting.n_pairs) - setting.pair_start[pair_states(setting)]
+
+
+def shuffled_rank(setting: Setting, generator: np.random.Generator) -> Ints:
+    """Return ranks of pairs (P,) in an order drawn at random for every state."""
+    rank = np.empty(setting.n_pairs, dtype=np.int64)
+    rank[np.lexsort((generator.random(setting.n_pairs), pair_states(setting)))] = rank_by_index(setting)
+    return rank
 
 
 def no_rows(like: Rows) -> Rows:

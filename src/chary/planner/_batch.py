@@ -138,7 +138,7 @@ def _stage_into(
     v, v_next, upper, u_next = side.v[t], side.v[t + 1], batch.upper[t], batch.upper[t + 1]
     guess, policy, split = side.guess[t], side.policy[t], side.split[t]
     reach, others, early = side.reach[t], side.others[t], side.early[t]
-    bound, place = batch.bound, batch.versions.place
+    bound, place, rank = batch.bound, batch.versions.place, rows.rank
     drifted, top = side.drifted[t], radii.vmax[t]
     settled, almost = sign > 0 and top == radii.vmax[t + 1], np.nextafter(top, 0.0)
     evaluated = 0
@@ -158,7 +158,7 @@ def _stage_into(
             continue
         favourite = rows.pair_index[s, prior[s]] if prior[s] >= 0 else -1
         # Whether the pair held wins every tie: at the bottom all that is clipped there is worth the same.
-        wins = g == favourite or (favourite < 0 and g == first)
+        wins = g == favourite or (favourite < 0 and rank[g] == 0)
         fused, mixed, decided = False, False, False
         if full:
             fill_into(room, BEST, top)
@@ -185,7 +185,7 @@ def _stage_into(
                 limit = min(bound[p] + risen, reach[p] + drifted)
                 if p == g or exceeds(room, BEST, max(limit, 0.0)):
                     continue
-                if not mixed and ((wins and limit < 0.0) or (full and p > g)):
+                if not mixed and ((wins and limit < 0.0) or (full and rank[p] > rank[g])):
                     continue
                 evaluated += 1
                 _pair_into(room, VALUE, p, v_next, sign, t, batch, rows, radii)
@@ -194,7 +194,7 @@ def _stage_into(
                 reach[p] = reached - drifted if reached < top and place[p] < 0 else np.inf
                 floor_into(room, VALUE)
                 if reaches(room, VALUE, BEST):
-                    _better_into(room, batch.pick, p, g, favourite, mixed)
+                    _better_into(room, batch.pick, rank, p, g, favourite, mixed)
                     mixed = True
             _others_into(batch, rows, side, t, s, risen, full, mixed)
         held[s] = g
@@ -262,17 +262,18 @@ def _both_into(
 
 
 @folded
-def _better_into(room: Floats, pick: Ints, p: int, g: int, favourite: int, mixed: bool) -> None:
+def _better_into(room: Floats, pick: Ints, rank: Ints, p: int, g: int, favourite: int, mixed: bool) -> None:
     """Let pair p take over the lanes in which it is better than the pairs picked, g if not yet `mixed`.
 
-    Ties go to the prior's action, else to the lowest index.
+    Ties go to the prior's action, else to the first by `rank`.
     """
     if not mixed:
         for j in range(LANES):
             pick[j] = g
     for j in range(LANES):
         if room[VALUE, j] > room[BEST, j] or (
-            room[VALUE, j] == room[BEST, j] and (p == favourite or (p < pick[j] and pick[j] != favourite))
+            room[VALUE, j] == room[BEST, j]
+            and (p == favourite or (rank[p] < rank[pick[j]] and pick[j] != favourite))
         ):
             room[BEST, j] = room[VALUE, j]
             pick[j] = p
@@ -283,10 +284,10 @@ def _others_into(
     batch: Batch, rows: Rows, side: Side, t: int, s: int, risen: float, full: bool, mixed: bool
 ) -> None:
     """Note how far the pairs of s other than the guess can reach, all being evaluated or ruled out."""
-    g, drifted, reach = side.guess[t, s], side.drifted[t], side.reach[t]
+    g, drifted, reach, rank = side.guess[t, s], side.drifted[t], side.reach[t], rows.rank
     farthest, lasting = -np.inf, not mixed
     for p in range(rows.pair_start[s], rows.pair_start[s + 1]):
-        if p != g and not (full and p > g):
+        if p != g and not (full and rank[p] > rank[g]):
             farthest = max(farthest, min(batch.bound[p] + risen, reach[p] + drifted))
             lasting &= batch.versions.place[p] < 0
     batch.rest[s] = np.inf if mixed else farthest - risen

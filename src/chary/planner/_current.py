@@ -61,7 +61,7 @@ def guess_action(
     if not changed:
         return lane_action(side, t, s, lane)
     v, direction, top = side.v[t + 1], 1.0 if sign > 0 else -1.0, radii.vmax[t]
-    best, chosen = -1.0, 0
+    best, chosen, place = -1.0, 0, 0
     for p in range(first, last):
         o = versions.place[p]
         future = 0.0
@@ -81,8 +81,10 @@ def guess_action(
         if n > 0.0:
             value = min(max((r + radii.discount * future) / n + direction * width, 0.0), top)
         action = rows.pair_action[p]
-        if value > best or (value == best and action == favourite):
-            best, chosen = value, action
+        if value > best or (
+            value == best and (action == favourite or (rows.rank[p] < place and chosen != favourite))
+        ):
+            best, chosen, place = value, action, rows.rank[p]
     return chosen
 
 

@@ -84,15 +84,15 @@ def backward_into(
 
     `stages` are the first and the last to fill, 0 and H - 1 for all; what lies behind the last is left as
     it is. `q` may be (0, 0): Q is not kept then. In mode OPTIMISE the policy becomes the argmax, ties
-    going to the action of `prior` (-1 for none), else to the lowest index; EVALUATE evaluates `policy` and
-    fills Q for its own pairs only, EVALUATE_ALL for all. `ceiling` (H, P), or (0, 0) for none, caps Q from
-    above and then becomes the result, as UCBVI's own bonuses need.
+    going to the action of `prior` (-1 for none), else to the first by the rows' `rank`; EVALUATE evaluates
+    `policy` and fills Q for its own pairs only, EVALUATE_ALL for all. `ceiling` (H, P), or (0, 0) for none,
+    caps Q from above and then becomes the result, as UCBVI's own bonuses need.
     """
     n_states = len(rows.visits)
     # Fields of a tuple are fetched and counted at every use: keep what the inner loop reads.
     pair_start, pair_action, pair_index = rows.pair_start, rows.pair_action, rows.pair_index
     begin, length, successor, weight = rows.begin, rows.length, rows.successor, rows.weight
-    total, reward_total, width = rows.total, rows.reward_total, radii.width
+    total, reward_total, rank, width = rows.total, rows.reward_total, rows.rank, radii.width
     terminal, discount = radii.terminal, radii.discount
     plain = radii.family == EXACT or additive(radii.family)
     v[radii.horizon] = 0.0
@@ -115,7 +115,7 @@ def backward_into(
                 played = pair_index[s, policy[t, s]]
             if mode == EVALUATE:
                 first, last = played, played + 1
-            best, chosen = -1.0, 0
+            best, chosen, place = -1.0, 0, 0
             for p in range(first, last):
                 if total[p] == 0.0:
                     value = vmax if sign > 0 else 0.0
@@ -143,8 +143,10 @@ def backward_into(
                         best = value
                     continue
                 action = pair_action[p]
-                if value > best or (value == best and action == prior[s]):
-                    best, chosen = value, action
+                if value > best or (
+                    value == best and (action == prior[s] or (rank[p] < place and chosen != prior[s]))
+                ):
+                    best, chosen, place = value, action, rank[p]
             v[t, s] = best
             if mode == OPTIMISE:
                 policy[t, s] = chosen
@@ -187,7 +189,7 @@ def lower_optimum_into(
 
 @jit
 def explore_into(explorer: Explorer, rows: Rows, radii: Radii, scratch: Scratch) -> None:
-    """Fill the optimistic plan; ties go to the lowest index."""
+    """Fill the optimistic plan; ties go to the first pair by the rows' `rank`."""
     nobody, stages = np.full(len(rows.visits), -1), (START, radii.horizon - 1)
     v, q, policy, ceiling = explorer.v, explorer.q, explorer.policy, explorer.ceiling
     backward_into(v, q, policy, rows, radii, UPPER, OPTIMISE, nobody, ceiling, stages, scratch)

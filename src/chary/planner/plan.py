@@ -217,7 +217,7 @@ def policy_values(knowledge: Knowledge, policy: Ints, sign: int) -> Floats:
 
 
 def optimistic_policy(setting: Setting, knowledge: Knowledge, explorer: Explorer | None = None) -> Ints:
-    """Return the explorer, (H, S): the argmax of the upper Q, ties to the lowest index.
+    """Return the explorer, (H, S): the argmax of the upper Q, ties to the first by `rank`.
 
     An `explorer` handed in is filled, and keeps the falling ceiling of UCBVI's own bonuses.
     """

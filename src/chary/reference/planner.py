@@ -337,6 +337,7 @@ def backward(
     sign: int,
     policy: Ints | None = None,
     prior: Ints | None = None,
+    rank: Ints | None = None,
     ceiling: Floats | None = None,
 ) -> Solution:
     """Return the lower (`sign` -1) or upper (+1) values of `policy`, or of the best one; section 5.
@@ -349,7 +350,8 @@ def backward(
         confidence: The bounds.
         sign: -1 or +1.
         policy: (H, S) actions to evaluate; None to optimise.
-        prior: (S,) actions that win ties of the lower optimum; otherwise the lowest index does.
+        prior: (S,) actions that win ties of the lower optimum.
+        rank: (P,) places of pairs in their states; the first wins other ties, by default the lowest index.
         ceiling: (H, P) values that Q must not exceed: UCBVI's previous Q, section 9.
     """
     setting = confidence.setting
@@ -366,7 +368,7 @@ def backward(
     if confidence.lost_from is not None and sign > 0:
         # The most: the reward of a lost outcome is counted as 0, so 1 is part of the value.
         lost = (confidence.lost_from, bounds + 1.0 / setting.discount)
-    return _induce(setting, action_values, policy, prior if sign < 0 else None, lost)
+    return _induce(setting, action_values, policy, prior if sign < 0 else None, lost, rank)
 
 
 def exact(mdp: FiniteMDP, policy: Ints | None = None) -> Solution:
@@ -408,6 +410,7 @@ def _induce(
     policy: Ints | None,
     prior: Ints | None,
     lost: tuple[int, Floats] | None = None,
+    rank: Ints | None = None,
 ) -> Solution:
     """Go backward from V_H = 0; `action_values(t, V_{t+1})` gives Q_t, (P,).
 
@@ -426,7 +429,8 @@ def _induce(
             else:
                 best = Q[t, first:last] == Q[t, first:last].max()
                 winners = setting.pair_action[first:last][best]
-                a = int(prior[s]) if prior is not None and prior[s] in winners else int(winners[0])
+                foremost = 0 if rank is None else int(np.argmin(rank[first:last][best]))
+                a = int(prior[s]) if prior is not None and prior[s] in winners else int(winners[foremost])
             played[t, s] = a
             V[t, s] = Q[t, setting.pair_index[s, a]]
     return Solution(V, Q, played)

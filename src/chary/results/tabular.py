@@ -161,6 +161,7 @@ RUNS: Columns[TabularRun] = {
     "bonus": ("String", lambda run: run.spec.options.get("bonus")),
     "bonus_scale": ("Float64", lambda run: run.spec.options.get("bonus_scale")),
     "delta": ("Float64", lambda run: run.summary["delta"]),
+    "ties": ("String", lambda run: run.spec.options.get("ties", "index")),
     "reward_span": ("Float64", lambda run: run.summary["reward_span"]),
     **STANDING,
     "regret": ("Float64", lambda run: float(run.regret.sum())),

@@ -76,10 +76,11 @@ class CompiledRun:
         shield = agent if isinstance(agent, CharyUCBVI) else None
         charge = CHARGES.index(shield.charge) if shield else PAPER
         totals = {"episodes": episodes, "total_episodes": episodes + warmup}
-        self.knowledge = Knowledge.empty(setting, agent.bounds, **totals)
+        rank = agent.tie_rank(setting, generator_for(seed, "agent"))
+        self.knowledge = Knowledge.empty(setting, agent.bounds, rank=rank, **totals)
         self._separate: Knowledge | None = None
         if shield and shield.data == "meta":
-            self._separate = Knowledge.empty(setting, agent.bounds, **totals)
+            self._separate = Knowledge.empty(setting, agent.bounds, rank=rank, **totals)
         meta = self._separate or Knowledge(no_rows(self.knowledge.rows), self.knowledge.radii)
         way = PLANNERS.index(planner)
         batch = new_batch(setting, self.knowledge.radii.family if way != FULL else -1)
@@ -198,8 +199,10 @@ class CompiledRun:
         done = int(state["run.done"])
         for prefix, knowledge in (("", self.knowledge), ("meta_", self._separate)):
             if knowledge is not None:
-                rows = {name: np.array(state[f"{prefix}rows.{name}"]) for name in knowledge.rows._fields}
-                knowledge.rows = type(knowledge.rows)(**rows)
+                # The order of ties follows from the seed, and version 0.1 did not have it.
+                names = (name for name in knowledge.rows._fields if name != "rank")
+                rows = {name: np.array(state[f"{prefix}rows.{name}"]) for name in names}
+                knowledge.rows = knowledge.rows._replace(**rows)
                 for name in LEARNT_RADII:
                     getattr(knowledge.radii, name)[:] = state[f"{prefix}radii.{name}"]
         self._player.explorer.ceiling[:] = state["explorer.ceiling"]

@@ -38,6 +38,7 @@ class Conditions(AnyConditions):
         reward: Whether the reward function is `known` or `estimated`.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
         prior: `recorded` where the policy that comes with the problem decides ties, else `none`.
+        ties: The order of equally good actions: `shuffled` for every seed, or by `index`.
         coverage: Where bounds are compared with the truth, `played` or `everywhere`.
     """
 
@@ -55,6 +56,7 @@ class Conditions(AnyConditions):
     reward: str = "estimated"
     delta: float = 0.1
     prior: str = "none"
+    ties: str = "shuffled"
     coverage: str = "played"
 
     def __post_init__(self) -> None:
@@ -70,6 +72,7 @@ class Conditions(AnyConditions):
         check_choice("reward", self.reward, REWARDS)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
         check_choice("prior", self.prior, ("none", "recorded"))
+        check_choice("ties", self.ties, ("shuffled", "index"))
         check_choice("coverage", self.coverage, ("played", "everywhere"))
 
     def changed(self, changes: Mapping[str, Any]) -> Conditions:
@@ -108,13 +111,15 @@ class Algorithm(AnyAlgorithm):
 
         options: dict[str, Any] = {
             "eta": eta,
-            **{name: getattr(conditions, name) for name in ("bonus", "reward", "delta")},
+            **{name: getattr(conditions, name) for name in ("bonus", "reward", "delta", "ties")},
             "bonus_scale": conditions.bonus_scale * conditions.bonus_scale_factor,
             "prior": None if conditions.prior == "none" else conditions.prior,
             **self.options,
         }
         agent = make_agent(self.agent, **self.with_step_bound(options, eta))
-        return {name: getattr(agent, name) for name in ("eta", *self.options_of(self.agent))}
+        resolved = {name: getattr(agent, name) for name in ("eta", *self.options_of(self.agent))}
+        # Runs of version 0.1 have no such option and mean the lowest index: their ids stay what they are.
+        return {name: value for name, value in resolved.items() if (name, value) != ("ties", "index")}
 
 
 def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
@@ -128,7 +133,7 @@ def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
 
     horizon = {} if spec.horizon is None else {"horizon": spec.horizon}
     mdp = make(spec.problem, actions=spec.actions, **horizon)
-    agent = make_agent(spec.agent, **spec.options)
+    agent = make_agent(spec.agent, **{"ties": "index", **spec.options})
     if isinstance(agent, CharyUCBVI):
         agent.check_problem(mdp.setting)
     agent.prior_actions(mdp.setting, mdp)
