@@ -24,11 +24,11 @@ BEFORE = {
     "run": "problem --agent --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --episodes --warmup --seed --actions "
     "--horizon --prior --alpha --baseline-value --coverage --driver --planner --check-every --out "
-    "--calibration --overwrite --json",
+    "--calibration --ties --overwrite --json",
     "check": "problem --eta --step-bound --actions --horizon --json",
     "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "
-    "--seed --precision --minutes --workers --actions --horizon --out --overwrite --json",
+    "--seed --precision --minutes --workers --actions --horizon --out --ties --overwrite --json",
     "bench": "problem --episodes --config* --seed --repeats --json",
     "problems": "--json",
     "agents": "--json",
