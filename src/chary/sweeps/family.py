@@ -40,6 +40,8 @@ class AnyConditions:
     """
 
     __slots__ = ()
+    # What folders of version 0.1 mean where they do not say it.
+    earlier: ClassVar[Mapping[str, Any]] = {}
     # Declared here, and fields of the subclasses in the order in which they are written to files.
     problem: str
     episodes: int

@@ -260,7 +260,7 @@ class Experiment:
             return cls(
                 name=values["name"],
                 title=values["title"],
-                conditions=family.conditions(**tupled(values["conditions"])),
+                conditions=family.conditions(**{**family.conditions.earlier, **tupled(values["conditions"])}),
                 algorithms=tuple(family.algorithm(**each) for each in values["algorithms"]),
                 studies=tuple(
                     Study(

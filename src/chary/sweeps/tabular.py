@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from chary.errors import check_choice, check_integer, check_real, check_seed
 from chary.presets import BONUSES, NAMES, REWARDS
@@ -41,6 +41,8 @@ class Conditions(AnyConditions):
         ties: The order of equally good actions: `shuffled` for every seed, or by `index`.
         coverage: Where bounds are compared with the truth, `played` or `everywhere`.
     """
+
+    earlier: ClassVar[Mapping[str, Any]] = {"ties": "index"}
 
     problem: str
     actions: str | None = None
