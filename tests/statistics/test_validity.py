@@ -39,8 +39,18 @@ def check_row(row: dict[str, Any], delta: float) -> None:
 
 
 def test_some_runs_keep_the_budget_while_they_explore(benchmark: ModuleType) -> None:
-    for row in benchmark.measure(8, episodes=80):
+    for row in benchmark.measure(8, episodes=80, rows=benchmark.ROWS[:6]):
         check_row({**row, "eta": benchmark.ETA}, benchmark.DELTA)
+
+
+def test_some_runs_keep_the_budget_with_200_open_and_outcomes_late_or_lost(benchmark: ModuleType) -> None:
+    strict, control = benchmark.ROWS[6], benchmark.ROWS[8]
+    for seed in range(2):
+        run = benchmark.play(benchmark.Task(strict, seed, benchmark.EPISODES))
+        assert not run.violated
+        assert run.deviating_steps > 0
+        assert 0.03 < run.lost / (run.episodes * benchmark.HORIZON_OPEN) < 0.07
+    assert benchmark.play(benchmark.Task(control, 0, benchmark.EPISODES)).violated
 
 
 @pytest.mark.slow
