@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chary import policies as policies
     from chary import wrappers as wrappers
     from chary.agents import CUCBVI as CUCBVI
+    from chary.agents import PSRL as PSRL
     from chary.agents import UCBVI as UCBVI
     from chary.agents import Baseline as Baseline
     from chary.agents import CharyUCBVI as CharyUCBVI
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 # Where each public name lives; None stands for a module of the same name.
 _HOMES: dict[str, str | None] = {
     "CUCBVI": "chary.agents",
+    "PSRL": "chary.agents",
     "UCBVI": "chary.agents",
     "Baseline": "chary.agents",
     "CharyError": "chary.errors",

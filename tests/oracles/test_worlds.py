@@ -142,7 +142,7 @@ def test_possible_successors_that_were_not_seen_have_distinct_labels() -> None:
     worlds.learn(np.zeros(20, dtype=np.int64), np.full(20, 3), np.zeros(20))
     for x in (7, 1):
         worlds.learn(np.array([0]), np.array([x]), np.array([0.0]))
-        atoms = worlds.rows.atom_state[worlds.rows.atom_start[0] : worlds.rows.atom_start[50]].reshape(50, 4)
+        atoms = worlds.rows.atom_state.reshape(50, 9, 4)[:, 0]
         assert all(len(set(labels)) == 4 and {3, x} <= set(labels) for labels in atoms.tolist())
     # What is left has any label that was not seen.
     others = {int(x) for labels in atoms for x in labels} - {1, 3, 7}

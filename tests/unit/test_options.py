@@ -24,7 +24,8 @@ BEFORE = {
     "run": "problem --agent --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --episodes --warmup --seed --actions "
     "--horizon --prior --alpha --baseline-value --coverage --driver --planner --check-every --out "
-    "--calibration --ties --overwrite --json",
+    "--worlds --world-prior --kappa --pessimism --risk --growth --explorer --calibration --ties "
+    "--overwrite --json",
     "check": "problem --eta --step-bound --actions --horizon --json",
     "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "

@@ -8,11 +8,13 @@ from typing import Any
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
 from chary.agents.protocol import Agent, AgentSpec, Transition
+from chary.agents.worlds import PSRL, WorldsSpec
 from chary.errors import InvalidSetting, check_choice
 
 __all__ = [
     "AGENTS",
     "CUCBVI",
+    "PSRL",
     "UCBVI",
     "Agent",
     "AgentSpec",
@@ -23,11 +25,12 @@ __all__ = [
     "Random",
     "StepMix",
     "Transition",
+    "WorldsSpec",
     "make_agent",
 ]
 
 AGENTS: dict[str, type[AgentSpec]] = {
-    spec.name: spec for spec in (CharyUCBVI, UCBVI, CUCBVI, StepMix, EpsMix, Baseline, Frozen, Random)
+    spec.name: spec for spec in (CharyUCBVI, UCBVI, PSRL, CUCBVI, StepMix, EpsMix, Baseline, Frozen, Random)
 }
 
 

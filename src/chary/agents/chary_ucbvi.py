@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from chary.agents.protocol import AgentSpec
+from chary.agents.protocol import POSTERIOR
+from chary.agents.worlds import WorldsSpec
 from chary.errors import (
     InvalidBudget,
     InvalidSetting,
@@ -19,9 +20,13 @@ from chary.mdp import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
+from chary.shield.worlds import Panel
 from chary.standing import Grounds
 
 DATA = ("all", "meta")
+# Charges and explorers by posterior worlds.
+WORLD_CHARGES = ("quantile", "worlds")
+EXPLORERS = ("sampled", "optimistic")
 
 # A table of value differences has H * S^2 entries and is computed before every episode.
 MAX_DIFFERENCE_STATES = 128
@@ -30,7 +35,7 @@ MAX_ACTIONS = 2**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CharyUCBVI(AgentSpec):
+class CharyUCBVI(WorldsSpec):
     """Uniformly conservative UCBVI, docs/algorithm.md sections 2 to 5.
 
     Args:
@@ -39,7 +44,11 @@ class CharyUCBVI(AgentSpec):
         after_refusal: Whether an episode may explore again after a refusal. `pause` keeps the ledger open for
             cheaper steps later in the episode, `close` ends exploration. By default `pause` (`close` with
             chains off).
-        charge: Formula for the charge of an exploring step.
+        charge: Formula for the charge of an exploring step, by default coupled. With posterior worlds,
+            `worlds` (the default) keeps a deficit per world, `quantile` books mean + z * sd of their gaps.
+        risk: Probability, in (0, 1), of exceeding the budget in an episode, given the prior of the worlds.
+        explorer: Whether explorers are the optimal policies of single posterior worlds or, with optimistic,
+            maximise mean + sd over the exploring worlds.
         pool: Largest number of chains open at once, >= 1.
         clock: Whether explorers count the steps of the episode or, with meta, of the chain.
         data: Whether explorers learn from all data or, with meta, from the warm-up and finished chains.
@@ -56,7 +65,9 @@ class CharyUCBVI(AgentSpec):
     rule: Annotated[str, RULES] = "strict"
     step_bound: float | None = None
     after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
-    charge: Annotated[str, CHARGES] = "coupled"
+    charge: Annotated[str, (*CHARGES, *WORLD_CHARGES)] = ""
+    risk: float = 0.001
+    explorer: Annotated[str, EXPLORERS] = "sampled"
     pool: int = 1000
     clock: Annotated[str, CLOCKS] = "episode"
     data: Annotated[str, DATA] = "all"
@@ -64,10 +75,15 @@ class CharyUCBVI(AgentSpec):
     chains: bool = True
     calibration: CalibrationRecord | None = None
 
+    def __post_init__(self) -> None:
+        if self.charge == "":
+            object.__setattr__(self, "charge", "worlds" if self.bonus == POSTERIOR else "coupled")
+        self.check()
+
     def check(self) -> None:
         """Raise a CharyError at the first option that is out of range or excluded by another."""
         # The decorator replaces slotted dataclasses: zero-argument super() would miss the new class.
-        AgentSpec.check(self)
+        WorldsSpec.check(self)
         check_choice("rule", self.rule, RULES)
         if self.eta is None and self.rule not in ("unlimited", "closed"):
             raise InvalidSetting(
@@ -76,7 +92,7 @@ class CharyUCBVI(AgentSpec):
             )
         check_truth("chains", self.chains)
         self.resolved_rule(1.0)
-        check_choice("charge", self.charge, CHARGES)
+        self._check_worlds()
         check_choice("clock", self.clock, CLOCKS)
         check_choice("data", self.data, DATA)
         check_integer("pool", self.pool, minimum=1)
@@ -90,8 +106,27 @@ class CharyUCBVI(AgentSpec):
                 "resume. Leave it out."
             )
 
+    def _check_worlds(self) -> None:
+        """Raise a CharyError where charge, data or rule do not fit the bonus."""
+        Panel.of(self.risk, worlds=self.worlds)
+        check_choice("explorer", self.explorer, EXPLORERS)
+        check_choice("charge", self.charge, (*CHARGES, *WORLD_CHARGES))
+        fitting = WORLD_CHARGES if self.bonus == POSTERIOR else CHARGES
+        if self.charge not in fitting:
+            raise InvalidSetting(
+                f"'charge' must be {' or '.join(fitting)} with bonus {self.bonus!r}, got {self.charge!r}."
+            )
+        if self.bonus == POSTERIOR and self.data == "meta":
+            raise InvalidSetting("'data' must be 'all' with bonus 'posterior', got 'meta'.")
+        if self.charge == "worlds" and self.rule in ("capped", "paper"):
+            raise InvalidSetting(
+                f"'rule' must be strict, unlimited or closed where every world keeps a deficit, "
+                f"got {self.rule!r}. Use charge 'quantile'."
+            )
+
     def check_problem(self, setting: Setting) -> None:
         """Raise InvalidSetting if these options cannot work on a problem of this size."""
+        WorldsSpec.check_problem(self, setting)
         if setting.n_actions > MAX_ACTIONS:
             raise InvalidSetting(f"'n_actions' must be at most {MAX_ACTIONS}, got {setting.n_actions}.")
         if self.charge == "difference" and setting.n_states > MAX_DIFFERENCE_STATES:
@@ -117,12 +152,14 @@ class CharyUCBVI(AgentSpec):
 
     def grounds(self, setting: Setting | None = None) -> Grounds:
         """Return what the promise leans on, the rule included."""
-        return replace(AgentSpec.grounds(self, setting), rule=self.rule, step_bound=self.step_bound)
+        delta = self.risk if self.bonus == POSTERIOR else self.delta
+        told = WorldsSpec.grounds(self, setting)
+        return replace(told, rule=self.rule, step_bound=self.step_bound, delta=delta)
 
     def options(self) -> dict[str, Any]:
         """Return the options as results list them."""
         pool = self.pool if self.chains else None
-        return {**AgentSpec.options(self), "after_refusal": self._after, "pool": pool}
+        return {**WorldsSpec.options(self), "after_refusal": self._after, "pool": pool}
 
     def calibrated(self, episodes: int, warmup: int) -> dict[str, Any]:
         """Return what a calibration must share with a run of this agent, by the names of its record."""

@@ -27,6 +27,8 @@ OPTIONS = (
     *("bonus", "bonus_scale", "reward", "ties"),
 )
 TIES = ("shuffled", "index")
+# The value of `bonus` that stands for posterior worlds, section 11, in place of confidence bounds.
+POSTERIOR = "posterior"
 # The kind of a sealed file with a tabular agent in it.
 AGENT_FILE = "agent"
 
@@ -82,7 +84,8 @@ class AgentSpec:
     Args:
         eta: Exploration budget per episode, in the problem's reward units; inf means no budget. Agents
             without a shield are only judged by it.
-        bonus: Family of the confidence bounds; ucbvi also takes ch and bf.
+        bonus: Family of the confidence bounds; ucbvi also takes ch and bf. With posterior, agents chary and
+            psrl plan by posterior worlds instead.
         bonus_scale: Factor on the bonus, > 0; below 1 bounds can be calibrated, not certified.
         delta: Probability, in (0, 1), with which the bounds of a run may fail.
         reward: Whether the reward function is known to the agent or estimated from data.
@@ -95,9 +98,10 @@ class AgentSpec:
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     shielded: ClassVar[bool] = False
+    has_worlds: ClassVar[bool] = False
 
     eta: float | None = None
-    bonus: Annotated[str, FAMILIES] = "kl"
+    bonus: Annotated[str, (*FAMILIES, POSTERIOR)] = "kl"
     bonus_scale: float = 1.0
     delta: float = 0.1
     reward: Annotated[str, REWARD_KNOWLEDGE] = "estimated"
@@ -113,6 +117,9 @@ class AgentSpec:
             check_real("eta", self.eta, low=0.0, way_out="Use rule 'unlimited' for no budget at all.")
         check_choice("reward", self.reward, REWARD_KNOWLEDGE)
         check_choice("ties", self.ties, TIES)
+        if self.bonus == POSTERIOR and self.has_worlds:
+            check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
+            return
         bounds = self.bounds
         if bounds.family in UCBVI_FAMILIES and self.name != "ucbvi":
             raise InvalidSetting(
@@ -122,7 +129,17 @@ class AgentSpec:
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds that these options select."""
+        """The bounds that these options select.
+
+        Raises:
+            InvalidSetting: with posterior worlds, which have none.
+        """
+        if self.bonus == POSTERIOR:
+            way_out = "Play it by chary.simulate." if self.has_worlds else "Use agent 'chary' or 'psrl'."
+            raise InvalidSetting(
+                f"'bonus' must be one of {', '.join(FAMILIES)} here, got 'posterior' with agent "
+                f"{self.name!r}. {way_out}"
+            )
         return Bounds(family=self.bonus, scale=self.bonus_scale, delta=self.delta)
 
     def grounds(self, setting: Setting | None = None) -> Grounds:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
 
+# Options of posterior worlds, which have no bonus scale to calibrate.
+WORLD_OPTIONS = ("worlds", "world_prior", "kappa", "pessimism", "risk", "growth", "explorer")
+
 log = logging.getLogger("chary")
 
 
@@ -59,7 +62,8 @@ def _run(
     Options that are left out come from the problem's preset, and otherwise from the agent's defaults. In
     JSON, null means "does not apply" or infinity; eta_infinite distinguishes the two.
     """
-    from chary.agents import make_agent
+    from chary.agents import PSRL, make_agent
+    from chary.agents.protocol import POSTERIOR
     from chary.envs import make
     from chary.simulation import simulate
     from chary.simulation.run import RUN_FILES, run_files
@@ -70,7 +74,8 @@ def _run(
     if calibration is not None:
         record = _calibration(calibration)
         given = {"bonus": record.bonus, "bonus_scale": record.bonus_scale, **given, "calibration": record}
-    spec = make_agent(agent, **usual.of_agent(given.get("bonus")) | given)
+    family = given.get("bonus", POSTERIOR if agent == PSRL.name else None)
+    spec = make_agent(agent, **usual.of_agent(family) | given)
     log.info("%s on %s: %s", agent, problem, spec)
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         with progress() as report:
@@ -111,7 +116,7 @@ def _check(
 def _calibrate(
     *,
     problem: Problem,
-    options: Annotated[Given, Options("chary.agents:CharyUCBVI", unset=ALL)],
+    options: Annotated[Given, Options("chary.agents:CharyUCBVI", without=WORLD_OPTIONS, unset=ALL)],
     play: Annotated[
         Given,
         Options(

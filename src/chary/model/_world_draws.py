@@ -18,7 +18,7 @@ class WorldRows(NamedTuple):
     """The rows of all worlds as kernels read them; L worlds are the last axis.
 
     Pair p has entries `start[p]:start[p + 1]`, successors ascending, with the data's `weight` (E, L). Its
-    prior in world l has the atoms `atom_start[p * L + l]` to the next, each a state with a weight. Besides,
+    prior in world l has the atoms `atom_start[l * P + p]` to the next, each a state with a weight. Besides,
     it has `rest[p]` times a measure proportional to p0: `pooled` on the entries of the other pairs of its
     state, plus `back_off`; `rest` is 0 under a flat prior. `total` (P, L) is the sum of all weights and
     `reward` (P, L) the mean reward.
@@ -29,7 +29,7 @@ class WorldRows(NamedTuple):
     weight: Floats
     atom_start: Ints
     atom_state: NDArray[np.int32]
-    atom_weight: Floats
+    atom_weight: NDArray[np.float32]
     pooled: Floats
     rest: Floats
     back_off: Floats
@@ -84,7 +84,7 @@ def add_transitions_into(
 @jit
 def draw_shrunk_into(
     atom_state: NDArray[np.int32],
-    atom_weight: Floats,
+    atom_weight: NDArray[np.float32],
     atom_start: Ints,
     start: Ints,
     successor: Ints,
@@ -98,27 +98,25 @@ def draw_shrunk_into(
 
     A jump has the density exp(-x) / x above `smallest`, and its place is drawn from p0.
     """
-    up_to = np.cumsum(pooled)
+    up_to = np.concatenate((np.zeros(1), np.cumsum(pooled)))
     everywhere = np.cumsum(back_off)
-    L = (len(atom_start) - 1) // (len(start) - 1)
-    for s in range(len(pair_start) - 1):
-        first, last = start[pair_start[s]], start[pair_start[s + 1]]
-        before = up_to[first - 1] if first > 0 else 0.0
-        of_state = up_to[last - 1] - before if last > first else 0.0
-        for p in range(pair_start[s], pair_start[s + 1]):
-            begin, end = start[p], start[p + 1]
-            below = (up_to[begin - 1] if begin > 0 else 0.0) - before
-            own = up_to[end - 1] - before - below if end > begin else 0.0
-            for i in range(atom_start[p * L], atom_start[(p + 1) * L]):
-                atom_weight[i] = _jump(smallest, generator)
-                u = generator.random() * (of_state - own + everywhere[-1])
-                if u < of_state - own:
-                    # The entries of the pair itself are left out.
-                    u += before + (own if u >= below else 0.0)
-                    atom_state[i] = successor[_first_above(up_to, first, last - 1, u)]
-                else:
-                    u -= of_state - own
-                    atom_state[i] = _first_above(everywhere, 0, len(everywhere) - 1, u)
+    P = len(start) - 1
+    for place in range(0, len(atom_start) - 1, P):
+        for s in range(len(pair_start) - 1):
+            first, last = start[pair_start[s]], start[pair_start[s + 1]]
+            before, of_state = up_to[first], up_to[last] - up_to[first]
+            for p in range(pair_start[s], pair_start[s + 1]):
+                below, own = up_to[start[p]] - before, up_to[start[p + 1]] - up_to[start[p]]
+                for i in range(atom_start[place + p], atom_start[place + p + 1]):
+                    atom_weight[i] = _jump(smallest, generator)
+                    u = generator.random() * (of_state - own + everywhere[-1])
+                    if u < of_state - own:
+                        # The entries of the pair itself are left out.
+                        u += before + (own if u >= below else 0.0)
+                        atom_state[i] = successor[_first_above(up_to, first + 1, last, u) - 1]
+                    else:
+                        u -= of_state - own
+                        atom_state[i] = _first_above(everywhere, 0, len(everywhere) - 1, u)
 
 
 @bare
@@ -157,7 +155,7 @@ def _jump(smallest: float, generator: np.random.Generator) -> float:
 @jit
 def draw_flat_into(
     atom_state: NDArray[np.int32],
-    atom_weight: Floats,
+    atom_weight: NDArray[np.float32],
     atom_start: Ints,
     start: Ints,
     successor: Ints,
@@ -169,9 +167,9 @@ def draw_flat_into(
 
     Which states the others are is not known: in every world they are drawn among those not seen.
     """
-    L = (len(atom_start) - 1) // (len(start) - 1)
+    P = len(start) - 1
     unseen = np.zeros(n_states, dtype=np.int32)
-    for p in range(len(start) - 1):
+    for p in range(P):
         seen = start[p + 1] - start[p]
         n, e = 0, start[p]
         for x in range(n_states):
@@ -180,7 +178,7 @@ def draw_flat_into(
             else:
                 unseen[n] = x
                 n += 1
-        for place in range(p * L, (p + 1) * L):
+        for place in range(p, len(atom_start) - 1, P):
             first = atom_start[place]
             for i in range(first, atom_start[place + 1]):
                 atom_weight[i] = generator.standard_gamma(weight)
@@ -204,14 +202,14 @@ def relabel_into(
     Labels are independent of weights, so the one that has this label already may be taken, else the first.
     Pairs are ascending, and `start` is as it was before.
     """
-    L = (len(atom_start) - 1) // (len(start) - 1)
+    P = len(start) - 1
     for i in range(len(pairs)):
         p, x = pairs[i], states[i]
         earlier = 0
         while i - earlier > 0 and pairs[i - earlier - 1] == p:
             earlier += 1
         seen = start[p + 1] - start[p] + earlier
-        for place in range(p * L, (p + 1) * L):
+        for place in range(p, len(atom_start) - 1, P):
             first, end = atom_start[place] + seen, atom_start[place + 1]
             if first >= end:
                 # More successors than were declared: this one has no prior weight.
@@ -227,7 +225,7 @@ def sum_prior_into(
     of_prior: Floats, rows: WorldRows, rewards: Rewards, pair_start: Ints, back_off_total: float
 ) -> None:
     """Fill the prior's part of the total weight and of the sum of declared rewards, (2, P, L)."""
-    L = rows.total.shape[1]
+    P, L = rows.total.shape
     for s in range(len(pair_start) - 1):
         first, last = rows.start[pair_start[s]], rows.start[pair_start[s + 1]]
         for p in range(pair_start[s], pair_start[s + 1]):
@@ -240,7 +238,7 @@ def sum_prior_into(
                     worth += rows.pooled[e] * _reward_at(rewards, p, rows.successor[e])
             for k in range(L):
                 total, earned = rows.rest[p] * mass, rows.rest[p] * worth
-                for i in range(rows.atom_start[p * L + k], rows.atom_start[p * L + k + 1]):
+                for i in range(rows.atom_start[k * P + p], rows.atom_start[k * P + p + 1]):
                     total += rows.atom_weight[i]
                     earned += rows.atom_weight[i] * _reward_at(rewards, p, rows.atom_state[i])
                 of_prior[0, p, k] = total

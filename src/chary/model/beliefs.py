@@ -1,4 +1,4 @@
-"""The prior of posterior worlds: what is believed of a row of P before it was tried, section 12.
+"""The prior of posterior worlds: what is believed of a row of P before it was tried, section 11.
 
 `shrunk` believes that the actions of a state resemble each other: p0(. | s, a) pools the counts of the other
 actions of s and backs off to the successor frequencies of the whole log with weight kappa, and
@@ -16,6 +16,7 @@ import numpy as np
 from chary.arrays import Floats, Ints
 from chary.errors import InvalidSetting
 from chary.mdp import Setting
+from chary.model.rows import pair_states
 
 PRIORS = ("auto", "shrunk", "flat")
 
@@ -72,11 +73,6 @@ def back_off(counts: Counts, n_states: int) -> Floats:
     """Return the successor frequencies of the whole log, (S,), with one more count spread over all states."""
     seen = np.bincount(counts.successor, weights=counts.number, minlength=n_states)
     return np.asarray((seen + 1.0 / n_states) / (seen.sum() + 1.0))
-
-
-def pair_states(setting: Setting) -> Ints:
-    """Return the state of each pair, (P,)."""
-    return np.repeat(np.arange(setting.n_states), np.diff(setting.pair_start))
 
 
 def pooled_counts(counts: Counts, setting: Setting) -> Floats:

@@ -1,4 +1,4 @@
-"""Posterior worlds: weighted draws of P and R from the posterior, kept up to date with the data, section 12.
+"""Posterior worlds: weighted draws of P and R from the posterior, kept up to date with the data, section 11.
 
 A world holds unnormalised weights W(s, a, x) ~ Gamma(alpha0 * p0(x | s, a) + n(s, a, x)); divided by their
 sum they are a draw of P(. | s, a) from its Dirichlet posterior. Gamma(a + n) = Gamma(a) + Gamma(n): the part
@@ -113,7 +113,7 @@ class Worlds:
             weight=np.zeros((0, lanes)),
             atom_start=np.zeros(P * lanes + 1, dtype=np.int64),
             atom_state=np.zeros(0, dtype=np.int32),
-            atom_weight=np.zeros(0),
+            atom_weight=np.zeros(0, dtype=np.float32),
             pooled=np.zeros(0),
             rest=np.zeros(P),
             back_off=np.zeros(setting.n_states),
@@ -195,10 +195,10 @@ class Worlds:
             mean_below = self.prior.alpha * -math.expm1(-smallest)
             rest = mean_below / (others_total(self.counts, setting) + self._kappa)
         else:
-            numbers = np.repeat(np.maximum(setting.support, np.diff(start)), L)
+            numbers = np.tile(np.maximum(setting.support, np.diff(start)), L)
             spread, rest = np.zeros(S), np.zeros(P)
         atom_start = np.concatenate([[0], np.cumsum(numbers)])
-        states, weights = np.zeros(atom_start[-1], dtype=np.int32), np.zeros(atom_start[-1])
+        states, weights = (np.zeros(atom_start[-1], dtype=each) for each in (np.int32, np.float32))
         if self.prior.shrunk:
             pair_start = np.array(setting.pair_start)
             draw_shrunk_into(

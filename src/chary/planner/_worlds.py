@@ -1,4 +1,4 @@
-"""One backward induction over all worlds: baseline, values, explorers, and gaps on demand, section 12.
+"""One backward induction over all worlds: baseline, values, explorers, and gaps on demand, section 11.
 
 The slow twin is `reference.worlds`. K worlds judge and the others explore; all share the last axis of arrays.
 """
@@ -33,8 +33,9 @@ class WorldPlan(NamedTuple):
     """A plan for L worlds, of which the first K judge.
 
     `value` (H + 1, S, L) is what each judging world thinks of the `baseline` (H, S), and what each of the
-    others thinks of its own `explorer`, (H, S, L - K). The rest is room for one state: `q` (A, L),
-    `pooled` (A + 1, L) and `spread` (L,).
+    others thinks of its own `explorer`, (H, S, L - K); `spread` (H, L) is the value behind each stage of the
+    successor frequencies that rows back off to. `atoms` (P, L) and `behind` (L, S) are room for one stage,
+    `q` (A, L) and `pooled` (A + 1, L) for one state.
     """
 
     judges: int
@@ -44,6 +45,8 @@ class WorldPlan(NamedTuple):
     q: Floats
     pooled: Floats
     spread: Floats
+    atoms: Floats
+    behind: Floats
 
 
 def shape_of(setting: Setting, rank: Ints) -> Shape:
@@ -69,7 +72,9 @@ def new_world_plan(setting: Setting, judges: int, explorers: int) -> WorldPlan:
         explorer=np.zeros((H, S, explorers), dtype=np.int16),
         q=np.zeros((A, L)),
         pooled=np.zeros((A + 1, L)),
-        spread=np.zeros(L),
+        spread=np.zeros((H, L)),
+        atoms=np.zeros((setting.n_pairs, L)),
+        behind=np.zeros((L, S)),
     )
 
 
@@ -87,6 +92,7 @@ def plan_worlds_into(
     joint = not math.isnan(optimism)
     for t in range(len(plan.baseline) - 1, -1, -1):
         _spread_into(plan, rows, t)
+        _atoms_into(plan, rows, t)
         for s in range(len(shape.terminal)):
             first, last = shape.pair_start[s], shape.pair_start[s + 1]
             if shape.terminal[s] or first == last:
@@ -137,8 +143,7 @@ def mean_and_sd(values: Floats, begin: int, end: int) -> tuple[float, float]:
 
 @bare
 def _spread_into(plan: WorldPlan, rows: WorldRows, t: int) -> None:
-    """Fill `plan.spread` with the value behind stage t of the successor frequencies that rows back off to."""
-    spread, v = plan.spread, plan.value[t + 1]
+    spread, v = plan.spread[t], plan.value[t + 1]
     for k in range(len(spread)):
         spread[k] = 0.0
     for x in range(len(rows.back_off)):
@@ -148,11 +153,37 @@ def _spread_into(plan: WorldPlan, rows: WorldRows, t: int) -> None:
 
 
 @bare
+def _atoms_into(plan: WorldPlan, rows: WorldRows, t: int) -> None:
+    """Fill `plan.atoms` with the weighted values behind stage t of all atoms, world by world.
+
+    Atoms are at random states: the values of one world fit into the nearest cache.
+    """
+    behind, v, atoms = plan.behind, plan.value[t + 1], plan.atoms
+    start, state, weight = rows.atom_start, rows.atom_state, rows.atom_weight
+    for x in range(len(v)):
+        for k in range(len(behind)):
+            behind[k, x] = v[x, k]
+    for k in range(len(behind)):
+        mine = behind[k]
+        for p in range(len(atoms)):
+            first, last = start[k * len(atoms) + p], start[k * len(atoms) + p + 1]
+            # Four sums at once: one would wait for every addition before the next.
+            a, b, c, d = 0.0, 0.0, 0.0, 0.0
+            for i in range(first, last - 3, 4):
+                a += weight[i] * mine[state[i]]
+                b += weight[i + 1] * mine[state[i + 1]]
+                c += weight[i + 2] * mine[state[i + 2]]
+                d += weight[i + 3] * mine[state[i + 3]]
+            for i in range(last - (last - first) % 4, last):
+                a += weight[i] * mine[state[i]]
+            atoms[p, k] = (a + b) + (c + d)
+
+
+@bare
 def _state_into(plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int) -> None:
     """Fill `plan.q` for every pair of state s, in every world."""
-    q, pooled, spread, v = plan.q, plan.pooled, plan.spread, plan.value[t + 1]
+    q, pooled, spread, v = plan.q, plan.pooled, plan.spread[t], plan.value[t + 1]
     weight, successor, start, counts = rows.weight, rows.successor, rows.start, rows.pooled
-    atom_start, atom_state, atom_weight = rows.atom_start, rows.atom_state, rows.atom_weight
     first, last, L, most = shape.pair_start[s], shape.pair_start[s + 1], len(spread), shape.vmax[t]
     everybody = pooled[len(pooled) - 1]
     for k in range(L):
@@ -170,11 +201,9 @@ def _state_into(plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int) 
         for k in range(L):
             everybody[k] += own[k]
     for p in range(first, last):
-        row, own, rest = q[p - first], pooled[p - first], rows.rest[p]
+        row, own, rest, atoms = q[p - first], pooled[p - first], rows.rest[p], plan.atoms[p]
         for k in range(L):
-            worth = row[k] + rest * (everybody[k] - own[k])
-            for i in range(atom_start[p * L + k], atom_start[p * L + k + 1]):
-                worth += atom_weight[i] * v[atom_state[i], k]
+            worth = row[k] + rest * (everybody[k] - own[k]) + atoms[k]
             value = rows.reward[p, k] + shape.discount * worth / rows.total[p, k]
             row[k] = min(max(value, 0.0), most)
 
@@ -186,7 +215,13 @@ def gaps_into(gaps: Floats, plan: WorldPlan, rows: WorldRows, shape: Shape, t: i
         for k in range(len(gaps)):
             gaps[k] = 0.0
         return
-    _spread_into(plan, rows, t)
+    P, v = len(plan.atoms), plan.value[t + 1]
+    for p in range(shape.pair_start[s], shape.pair_start[s + 1]):
+        for k in range(len(gaps)):
+            worth = 0.0
+            for i in range(rows.atom_start[k * P + p], rows.atom_start[k * P + p + 1]):
+                worth += rows.atom_weight[i] * v[rows.atom_state[i], k]
+            plan.atoms[p, k] = worth
     _state_into(plan, rows, shape, t, s)
     i = shape.pair_index[s, a] - shape.pair_start[s]
     for k in range(len(gaps)):

@@ -65,7 +65,7 @@ def dense_weights(worlds: Worlds, setting: Setting) -> Floats:
     pair = worlds.counts.pair
     dense[pair, rows.successor] = rows.weight
     pooled[pair, rows.successor] = rows.pooled
-    owner, lane = np.divmod(np.repeat(np.arange(P * L), np.diff(rows.atom_start)), L)
+    lane, owner = np.divmod(np.repeat(np.arange(P * L), np.diff(rows.atom_start)), P)
     np.add.at(dense, (owner, rows.atom_state, lane), rows.atom_weight)
     for s in range(S):
         pairs = range(setting.pair_start[s], setting.pair_start[s + 1])
@@ -85,7 +85,7 @@ def plan_worlds(
     rank: Ints,
     optimism: float | None = None,
 ) -> DensePlan:
-    """Plan worlds of weights (P, S, L) and mean rewards (P, L) backwards, section 12.
+    """Plan worlds of weights (P, S, L) and mean rewards (P, L) backwards, section 11.
 
     Q_k = R_k + gamma * P_k V_k in world k; the baseline is the argmax of mean - pessimism * sd over the first
     `judges` worlds, and V_k = Q_k(s, baseline) there. Every other world plays its own best action, or with

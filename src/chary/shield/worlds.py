@@ -1,4 +1,4 @@
-"""The ledger of worlds: one deficit per world, and one vote on every step, docs/algorithm.md section 12."""
+"""The ledger of worlds: one deficit per world, and one vote on every step, docs/algorithm.md section 11."""
 
 from __future__ import annotations
 

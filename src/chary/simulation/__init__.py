@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from chary.agents import AGENTS
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.agents.protocol import AgentSpec
+from chary.agents.protocol import POSTERIOR, AgentSpec
+from chary.agents.worlds import WorldsSpec
 from chary.arrays import Floats, Ints
 from chary.audit import check_value_cap
 from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
@@ -20,9 +21,10 @@ from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
 from chary.simulation._calibration import nearest_calibration
 from chary.simulation._compiled import CompiledRun
-from chary.simulation._judge import COVERAGES, mean_at_start, new_judge
+from chary.simulation._judge import COVERAGES, EVERYWHERE, mean_at_start, new_judge
 from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import new_record
+from chary.simulation._worlds_run import WorldsRun
 from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, ChainLog, Run, Steps
 from chary.standing import Grounds
 
@@ -151,7 +153,7 @@ class Simulation:
                 f"'check_every' must be 0 with driver {driver!r} and planner {planner!r}, which make the "
                 f"full pass themselves, got {check_every}. Use driver 'compiled' and planner 'incremental'."
             )
-        if isinstance(agent, CharyUCBVI):
+        if isinstance(agent, WorldsSpec):
             agent.check_problem(mdp.setting)
         self.mdp, self.agent, self.episodes = mdp, agent, episodes
         self._warmup, self._seed, self._coverage = warmup, seed, coverage
@@ -162,8 +164,25 @@ class Simulation:
         self._judge = judge
         check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
         self._record = new_record(episodes, mdp.horizon, steps=record_steps)
-        self.compiled: CompiledRun | None = None
-        if driver == "step":
+        self.compiled: CompiledRun | WorldsRun | None = None
+        if isinstance(agent, WorldsSpec) and agent.bonus == POSTERIOR:
+            if driver == "step" or coverage == COVERAGES[EVERYWHERE] or check_every:
+                raise InvalidSetting(
+                    f"'driver' must be 'compiled', 'coverage' 'played' and 'check_every' 0 with bonus "
+                    f"'posterior', got {driver!r}, {coverage!r} and {check_every}."
+                )
+            self.compiled = WorldsRun(
+                self._record,
+                mdp,
+                agent,
+                judge,
+                episodes=episodes,
+                warmup=warmup,
+                seed=seed,
+                prior=prior,
+                scratch=scratch,
+            )
+        elif driver == "step":
             # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
             from chary.simulation._stepwise import play_steps
 
@@ -262,7 +281,7 @@ class Simulation:
     def _grounds(self) -> Grounds:
         """Return everything that the promise leans on, the calibration of a scaled bonus included."""
         grounds = self.agent.grounds(self.mdp.told(self.agent.reward))
-        if not isinstance(self.agent, CharyUCBVI) or self.agent.bounds.certified:
+        if not isinstance(self.agent, CharyUCBVI) or grounds.bounds is None or grounds.bounds.certified:
             return grounds
         record, outside = nearest_calibration(
             self.mdp, self.agent, episodes=self.episodes, warmup=self._warmup
@@ -271,7 +290,7 @@ class Simulation:
             return grounds
         return replace(grounds, outside=outside, calibrated_on=record.given)
 
-    def _resumable(self) -> CompiledRun:
+    def _resumable(self) -> CompiledRun | WorldsRun:
         if self.compiled is None:
             raise InvalidSetting("'driver' must be 'compiled' to save or resume a run, got 'step'.")
         return self.compiled

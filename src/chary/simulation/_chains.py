@@ -196,12 +196,12 @@ def begin_episode(chains: Chains, s: int, k: int) -> int:
     chains.exhausted[slot] = 0
     chains.long[slot] = 0
     chains.log_born[number] = k
-    _wait_into(chains, slot, s)
+    wait_into(chains, slot, s)
     return slot
 
 
 @folded
-def _wait_into(chains: Chains, slot: int, s: int) -> None:
+def wait_into(chains: Chains, slot: int, s: int) -> None:
     """Let the chain in `slot` wait at s, behind the older ones there."""
     chains.status[slot] = PENDING
     chains.target[slot] = s
@@ -216,7 +216,7 @@ def _wait_into(chains: Chains, slot: int, s: int) -> None:
 
 
 @folded
-def _leave_into(chains: Chains, slot: int) -> None:
+def leave_into(chains: Chains, slot: int) -> None:
     """Take the chain in `slot` out of the list of its target."""
     s = chains.target[slot]
     before, here = -1, chains.head[s]
@@ -230,14 +230,14 @@ def _leave_into(chains: Chains, slot: int) -> None:
 
 
 @folded
-def _free_into(chains: Chains, slot: int) -> None:
+def free_into(chains: Chains, slot: int) -> None:
     chains.status[slot] = FREE
     chains.number[slot] = -1
     chains.counters[Counter.OPEN] -= 1
 
 
 @folded
-def _note_refusal(chains: Chains, slot: int, k: int) -> None:
+def note_refusal(chains: Chains, slot: int, k: int) -> None:
     """Count an episode as exhausted for this chain, once."""
     chains.live[Live.REFUSED] = 1
     if chains.last_refused[slot] != k:
@@ -316,13 +316,13 @@ def shield_step(
             chains.live[Live.FED] = -1
             if extra:
                 chains.live[Live.REFUSED] = 1
-                _free_into(chains, slot)
+                free_into(chains, slot)
             else:
-                _note_refusal(chains, slot, k)
+                note_refusal(chains, slot, k)
                 if chains.stitched:
-                    _wait_into(chains, slot, s)
+                    wait_into(chains, slot, s)
                 else:
-                    _free_into(chains, slot)
+                    free_into(chains, slot)
         elif chains.stitched or t == 0:
             slot = chains.head[s]
             # Many chains may wait here, but they propose few actions: each is priced once.
@@ -337,17 +337,17 @@ def shield_step(
                 charge = chains.prices[a]
                 afforded, ledger = authorise_kernel(ledger, True, charge, rule)
                 if afforded:
-                    _leave_into(chains, slot)
+                    leave_into(chains, slot)
                     chains.status[slot] = FED
                     chains.live[Live.FED] = slot
                     chains.live[Live.EXTRA] = 0
                     return Proposal(
                         a, True, charge, min(charge, rule.step_bound), chains.number[slot]
                     ), ledger
-                _note_refusal(chains, slot, k)
+                note_refusal(chains, slot, k)
                 if not chains.stitched:
-                    _leave_into(chains, slot)
-                    _free_into(chains, slot)
+                    leave_into(chains, slot)
+                    free_into(chains, slot)
                 if ledger.closed:
                     break
                 slot = following
@@ -401,15 +401,15 @@ def end_episode(chains: Chains, k: int, s: int, horizon: int) -> bool:
     if slot >= 0:
         chains.live[Live.FED] = -1
         if chains.live[Live.EXTRA] == 1 or not chains.stitched:
-            _free_into(chains, slot)
+            free_into(chains, slot)
         else:
             _classify(chains, slot, k, horizon)
-            _wait_into(chains, slot, s)
+            wait_into(chains, slot, s)
     if chains.patience >= 0:
         for i in range(len(chains.status)):
             if chains.status[i] == PENDING and k - chains.last_advanced[i] >= chains.patience:
-                _leave_into(chains, i)
-                _free_into(chains, i)
+                leave_into(chains, i)
+                free_into(chains, i)
                 chains.counters[Counter.ABANDONED] += 1
     blocked = chains.live[Live.REFUSED] == 1 and chains.live[Live.EXPLORED] == 0
     if blocked:

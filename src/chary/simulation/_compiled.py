@@ -133,20 +133,7 @@ class CompiledRun:
 
     def chain_log(self) -> ChainLog:
         """Return the chains of the run so far."""
-        chains = self.chains
-        started = int(chains.counters[Counter.STARTED])
-        born, finished = chains.log_born[:started], chains.log_finished[:started]
-        return ChainLog(
-            started=started,
-            finished=int(chains.counters[Counter.FINISHED]),
-            abandoned=int(chains.counters[Counter.ABANDONED]),
-            blocked=int(chains.counters[Counter.BLOCKED]),
-            born=born.copy(),
-            episodes=np.where(finished >= 0, finished - born + 1, 0),
-            fed=chains.log_fed[:started].copy(),
-            exhausted=chains.log_exhausted[:started].copy(),
-            long=chains.log_long[:started].copy(),
-        )
+        return chain_log_of(self.chains)
 
     def planning(self) -> dict[str, int]:
         """Return what the incremental planner did, where it plans several episodes at once."""
@@ -310,6 +297,23 @@ class _Blocks:
         for generator, state in zip(self._generators, states, strict=True):
             generator.bit_generator.state = state
         self.done = done
+
+
+def chain_log_of(chains: Chains) -> ChainLog:
+    """Return the log of the chains that a pool has started."""
+    started = int(chains.counters[Counter.STARTED])
+    born, finished = chains.log_born[:started], chains.log_finished[:started]
+    return ChainLog(
+        started=started,
+        finished=int(chains.counters[Counter.FINISHED]),
+        abandoned=int(chains.counters[Counter.ABANDONED]),
+        blocked=int(chains.counters[Counter.BLOCKED]),
+        born=born.copy(),
+        episodes=np.where(finished >= 0, finished - born + 1, 0),
+        fed=chains.log_fed[:started].copy(),
+        exhausted=chains.log_exhausted[:started].copy(),
+        long=chains.log_long[:started].copy(),
+    )
 
 
 def _arrays_of(fields: NamedTuple) -> Arrays:

@@ -97,7 +97,7 @@ def _draw(cumulative: Floats, begin: int, end: int, u: float) -> int:
 
 
 @folded
-def _move(world: World, p: int, u: float) -> tuple[int, float]:
+def move(world: World, p: int, u: float) -> tuple[int, float]:
     """Return the next state and the reward of pair p."""
     entry = _draw(world.cumulative, world.row_start[p], world.row_start[p + 1], u)
     return world.successor[entry], world.reward[entry]
@@ -154,7 +154,7 @@ def play_episode(
             p = uniform_pair(rows, s, u_agent[t + 1])
             decision = Proposal(rows.pair_action[p], True, 0.0, 0.0, -1)
         p = rows.pair_index[s, decision.action]
-        s_next, r = _move(world, p, u_world[t + 1])
+        s_next, r = move(world, p, u_world[t + 1])
         ended = world.terminal[s_next]
         playing.actions[t] = decision.action
         playing.pairs[t] = p
@@ -204,7 +204,7 @@ def play_randomly(
     for t in range(horizon):
         p = uniform_pair(rows, playing.states[t], u_agent[t + 1])
         playing.pairs[t] = p
-        playing.states[t + 1], playing.rewards[t] = _move(world, p, u_world[t + 1])
+        playing.states[t + 1], playing.rewards[t] = move(world, p, u_world[t + 1])
         if world.terminal[playing.states[t + 1]]:
             return t + 1
     return horizon

@@ -280,6 +280,18 @@ def judge_deficit(
     return deficit, signed, largest
 
 
+@bare
+def charge_fails(judge: Judge, baseline: Ints, playing: Playing, steps: int) -> bool:
+    """Return whether a step was charged less than its true gap; `judge.v_true` is the baseline's value."""
+    for t in range(steps):
+        s = playing.states[t]
+        if playing.explored[t] and playing.actions[t] != baseline[t, s]:
+            gap = judge.v_true[t, s] - _true_q(judge, playing.pairs[t], judge.v_true[t + 1])
+            if playing.charges[t] < gap - COVERAGE_TOLERANCE:
+                return True
+    return False
+
+
 @inner
 def _bonus_fails(
     judge: Judge, rows: Rows, radii: Radii, plan: PlanArrays, v: Floats, p: int, t: int, scratch: Scratch

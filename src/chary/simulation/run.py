@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import chary
-from chary.agents.protocol import AgentSpec
+from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.arrays import Bools, Floats, Ints
 from chary.audit import baseline_over_time, violates
 from chary.errors import InvalidSetting, check_choice, check_real
@@ -163,6 +163,7 @@ class Run(EpisodeArrays):
         judged = eta is not None
         # Only a shield prices steps: nothing was looked at where an agent without one was judged as played.
         covered = self.spec.shielded or self.coverage == "everywhere"
+        bounded = covered and self.spec.bonus != POSTERIOR
         span = self.scale.span
         regret = float(self.regret.sum())
         return {
@@ -193,8 +194,8 @@ class Run(EpisodeArrays):
             "chains_abandoned": self.chains.abandoned,
             "chains_blocked": self.chains.blocked,
             "coverage": self.coverage,
-            "value_coverage_failures": int(self.value_failed.sum()) if covered else None,
-            "bonus_coverage_failures": int(self.bonus_failed.sum()) if covered else None,
+            "value_coverage_failures": int(self.value_failed.sum()) if bounded else None,
+            "bonus_coverage_failures": int(self.bonus_failed.sum()) if bounded else None,
             "charge_coverage_failures": int(self.charge_failed.sum()) if covered else None,
             "largest_gap": float(self.largest_gap.max()),
             "seconds": self.seconds,

@@ -109,17 +109,23 @@ class Algorithm(AnyAlgorithm):
         Raises:
             CharyError: if they do not fit together.
         """
-        from chary.agents import make_agent
+        from chary.agents import PSRL, make_agent
+        from chary.agents.protocol import POSTERIOR
+        from chary.agents.worlds import WORLD_OPTIONS
 
         options: dict[str, Any] = {
             "eta": eta,
             **{name: getattr(conditions, name) for name in ("bonus", "reward", "delta", "ties")},
             "bonus_scale": conditions.bonus_scale * conditions.bonus_scale_factor,
             "prior": None if conditions.prior == "none" else conditions.prior,
+            **({"bonus": POSTERIOR} if self.agent == PSRL.name else {}),
             **self.options,
         }
         agent = make_agent(self.agent, **self.with_step_bound(options, eta))
-        resolved = {name: getattr(agent, name) for name in ("eta", *self.options_of(self.agent))}
+        # A run is named by its options: those of worlds are none of a run without them.
+        unused = () if agent.bonus == POSTERIOR else WORLD_OPTIONS
+        names = [name for name in ("eta", *self.options_of(self.agent)) if name not in unused]
+        resolved = {name: getattr(agent, name) for name in names}
         # Runs of version 0.1 have no such option and mean the lowest index: their ids stay what they are.
         return {name: value for name, value in resolved.items() if (name, value) != ("ties", "index")}
 
@@ -130,13 +136,13 @@ def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
     Raises:
         CharyError: if something does not exist, or does not fit.
     """
-    from chary.agents import CharyUCBVI, make_agent
+    from chary.agents import WorldsSpec, make_agent
     from chary.envs import make
 
     horizon = {} if spec.horizon is None else {"horizon": spec.horizon}
     mdp = make(spec.problem, actions=spec.actions, **horizon)
     agent = make_agent(spec.agent, **{"ties": "index", **spec.options})
-    if isinstance(agent, CharyUCBVI):
+    if isinstance(agent, WorldsSpec):
         agent.check_problem(mdp.setting)
     agent.prior_actions(mdp.setting, mdp)
     check_integer("episodes", spec.episodes, minimum=1)
