@@ -70,7 +70,7 @@ def run_ward(folder: Path, patients: int, logged: int) -> NDArray[np.float64]:
     floor = chary.OwnBaseline.declare(USUAL_CARE, SETTING, role="floor")
 
     # 3. No certified bound explores at 716 states. Hoeffding's with the preset's scale does. That scale was
-    #    found on sibling problems, so the promise is calibrated.
+    #    not calibrated for a ward like this, so the promise is uncertified, and the agent says why.
     scale = preset("sepsis").bonus_scale("hoeffding")
     spec = chary.CharyUCBVI(eta=ETA, bonus="hoeffding", bonus_scale=scale)
     agent = chary.TabularAgent(spec, SETTING, own=floor, max_episodes=patients)

@@ -68,18 +68,21 @@ def test_the_clinic_is_restarted_full_and_loses_nobody_but_those_who_leave(clini
     assert opened >= 50
 
 
-def test_the_clinic_says_that_its_promise_is_calibrated_and_its_value_certified(clinic: str) -> None:
-    assert "The promise is calibrated, the baseline usual care" in clinic
+def test_the_clinic_says_what_its_promise_leans_on_and_that_its_value_is_certified(clinic: str) -> None:
+    assert "The baseline is usual care" in clinic
+    assert "Uncertified per run:" in clinic
+    assert UNCONFOUNDED in clinic
     worth, low, high = numbers(r"Usual care is worth ([\d.]+), from ([\d.]+) to ([\d.]+) with", clinic)
     assert low < worth < high < low + 0.1
-    assert "(certified, by returns of 3000 episodes)" in clinic
+    assert "by returns of 3000 episodes" in clinic
+    assert "Certified per evaluation:" in clinic
 
 
 def test_the_shop_books_no_more_than_its_budget_in_any_week_and_earns_no_less_than_the_floor(
     tmp_path: Path,
 ) -> None:
     said = printed("shop", "--figure", str(tmp_path / "shop.png"))
-    assert "The promise is certified." in said
+    assert "Certified per run: with probability at least 0.9" in said
     most = numbers(r"at most ([\d.]+) of 10 booked by any week", said)
     assert len(most) == 2
     assert all(0 < booked <= 10 for booked in most)
@@ -131,7 +134,8 @@ def test_a_guarded_dqn_never_falls_into_a_hole(tmp_path: Path) -> None:
     assert goals > 0
     assert 0 < deficit <= 0.2
     assert numbers(f"a random walk guarded{ends}", said)[3] <= 0.2
-    assert "The first guard's promise is certified, the second's calibrated." in said
+    assert "The first guard. Certified per run:" in said
+    assert "The second guard. Calibrated per episode:" in said
     assert is_picture(tmp_path / "sb3.png")
 
 
@@ -153,7 +157,7 @@ def test_the_deep_learner_keeps_its_budget_step_by_step_and_can_be_kept(tmp_path
     pytest.importorskip("jax", reason="jax is not installed: it is the extra 'deep'")
     path = tmp_path / "agent.safetensors"
     said = printed("deep_step", "--save", str(path))
-    assert "the promise is uncertified" in said
+    assert "Uncertified per run:" in said
     deficits = numbers(r"deficit ([\d.]+) of 40", said)
     assert len(deficits) == 2
     assert 0 < max(deficits) <= 40

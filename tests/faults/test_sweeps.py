@@ -24,6 +24,8 @@ from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.tabular import problem_and_agent
 
 WORKER = "tests.faults.failing_worker"
+# A second worker would take longer to start than all runs take.
+ALONE = ("--no-report", "--workers", "1")
 FILES = ("result.npz", "result.json", "provenance.json", "spec.json")
 
 
@@ -112,7 +114,7 @@ def test_killing_any_process_at_any_moment_changes_nothing(kills: int, tmp_path:
     straight = tmp_path / "straight"
     file = tmp_path / "straight.toml"
     file.write_text(text)
-    assert chary("sweep", file, "--out", straight, "--no-report").returncode == 0
+    assert chary("sweep", file, "--out", straight, *ALONE).returncode == 0
     disturbed = tmp_path / "disturbed"
     killed = kill_until_done(disturbed, text, kills, random.Random(kills))
     assert killed == kills
@@ -220,7 +222,7 @@ def test_the_command_line_leaves_with_one_where_a_run_failed(
     script = (
         "from chary.sweeps.engines import local as engines; import functools; from chary.cli import main\n"
         f"engines.LocalEngine = functools.partial(engines.LocalEngine, module={WORKER!r})\n"
-        f"main(['sweep', {str(tmp_path / 'small.toml')!r}, '--out', {str(tmp_path / 's')!r}, '--no-report'])"
+        f"main(['sweep', {str(tmp_path / 'small.toml')!r}, '--out', {str(tmp_path / 's')!r}, *{ALONE!r}])"
     )
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert answer.returncode == 1
@@ -236,7 +238,7 @@ def test_runs_depend_on_nothing_around_them(undisturbed: Path, tmp_path: Path) -
     (tmp_path / "queue.py").write_text("raise SystemExit(3)")
     (tmp_path / "json.py").write_text("raise SystemExit(3)")
     script = (
-        f"from chary.cli import main; main(['sweep', {str(file)!r}, '--out', {str(folder)!r}, '--no-report'])"
+        f"from chary.cli import main; main(['sweep', {str(file)!r}, '--out', {str(folder)!r}, *{ALONE!r}])"
     )
     command = [sys.executable, "-P", "-c", script]
     answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
@@ -383,13 +385,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(tmp_path: P
     limited = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "from chary.cli import main\n"
-        f"main(['sweep', {str(file)!r}, '--out', {str(tmp_path / 'full')!r}, '--no-report'])"
+        f"main(['sweep', {str(file)!r}, '--out', {str(tmp_path / 'full')!r}, *{ALONE!r}])"
     )
     answer = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, check=False)
     check_refused(answer, "'out' must be a folder that can be written to")
     assert not list((tmp_path / "full").glob("runs/*"))
     # With room again the same command does it.
-    assert chary("sweep", file, "--out", tmp_path / "full", "--no-report").returncode == 0
+    assert chary("sweep", file, "--out", tmp_path / "full", *ALONE).returncode == 0
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -448,7 +450,7 @@ def test_etas_may_be_given_in_any_usual_way(tmp_path: Path) -> None:
     # A folder takes no other experiment, so that what was played for one way is found by the others.
     ways = (["--etas", "0.2,0.3"], ["--etas", "0.2", "--etas", "0.3"], ["--etas", "0.2", "0.3"])
     for way in ways:
-        options = ["--episodes", 2, "--seeds", 1, "--studies", "none", "--no-report", "--json"]
+        options = ["--episodes", 2, "--seeds", 1, "--studies", "none", "--json", *ALONE]
         answer = chary("sweep", file, "--out", folder, *options, *way)
         assert answer.returncode == 0, answer.stderr
         assert json.loads(answer.stdout)["done"] == 3

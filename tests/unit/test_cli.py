@@ -191,21 +191,11 @@ def test_without_json_there_is_a_table_and_the_standing_in_words(
 
 
 def test_a_calibrated_capped_run_says_both_weaknesses(cli: Cli) -> None:
-    command = (
-        "run",
-        "sepsis",
-        "--rule",
-        "capped",
-        "--step-bound",
-        "0.05",
-        "--episodes",
-        "3",
-        "--warmup",
-        "2",
-    )
+    few = ("--episodes", "3", "--warmup", "2")
+    command = ("run", "sepsis", "--rule", "capped", "--step-bound", "0.05", *few)
     answer = cli(*command)
     assert (answer.code, answer.err) == (0, "")
-    assert "scale 0.000532474 of bonus hoeffding" in answer.out
+    assert f"scale {preset('sepsis').bonus_scale('hoeffding'):.6g} of bonus hoeffding" in answer.out
     assert "gaps <= step bound: no true gap of a baseline exceeds 0.05" in answer.out
     standing = cli(*command, "--json").json()["standing"]
     assert standing["level"] in ("calibrated", "uncertified")

@@ -364,8 +364,9 @@ def _stage_of_candidates_into(
 ) -> None:
     """Fill stage t of LANES candidates, all of which play pi_b there."""
     for x in range(len(radii.terminal)):
-        p = rows.pair_index[x, policy[t, x]]
-        if radii.terminal[x] or p < 0 or rows.total[p] == 0.0:
+        # States that stand for lost outcomes are terminal, and have no pairs.
+        p = -1 if radii.terminal[x] else rows.pair_index[x, policy[t, x]]
+        if p < 0 or rows.total[p] == 0.0:
             fill_into(earlier, x, 0.0)
         else:
             begin, end = rows.begin[p], rows.begin[p] + rows.length[p]
