@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from chary.agents import PSRL as PSRL
     from chary.agents import UCBVI as UCBVI
     from chary.agents import Baseline as Baseline
+    from chary.agents import Canary as Canary
     from chary.agents import CharyUCBVI as CharyUCBVI
     from chary.agents import EpsMix as EpsMix
     from chary.agents import Frozen as Frozen
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from chary.agents import StepMix as StepMix
     from chary.agents import Transition as Transition
     from chary.agents import make_agent as make_agent
+    from chary.agents.canary_agent import CanaryAgent as CanaryAgent
     from chary.agents.tabular import TabularAgent as TabularAgent
     from chary.assumptions import check_assumptions as check_assumptions
     from chary.errors import CharyError as CharyError
@@ -50,6 +52,8 @@ _HOMES: dict[str, str | None] = {
     "PSRL": "chary.agents",
     "UCBVI": "chary.agents",
     "Baseline": "chary.agents",
+    "Canary": "chary.agents",
+    "CanaryAgent": "chary.agents.canary_agent",
     "CharyError": "chary.errors",
     "CharyUCBVI": "chary.agents",
     "EpsMix": "chary.agents",

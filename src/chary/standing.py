@@ -46,8 +46,17 @@ OWN = {
 # Rules that keep no budget; `none` stands for agents without a rule.
 UNLIMITED = ("none", "unlimited")
 
+# The canary promises less about an episode, and leans on less: neither on states nor on how it learns.
+INDEPENDENT = (
+    "episodes are independent and stationary: they start from the same distribution, and a policy has the "
+    "same expected return at any time"
+)
+NO_OWN_BUDGET = "an episode that draws the candidate has no budget of its own, the coin was tossed before"
+
+_COIN = "no episode has an expected loss above the budget, before its coin and compared with the incumbent"
 _BUDGET = "no episode has an expected loss above its budget, compared with its own baseline"
 _INTERVAL = "the interval contains the policy's value"
+PROMISES = {"budget": _BUDGET, "coin": _COIN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +70,10 @@ class Standing:
             None where nothing is promised.
         probability: The probability with which it holds per run or episode; None where there is none.
         given: Everything that it leans on besides; the cells of a discretiser are named first.
+        about: What is promised of an episode: that it keeps a `budget`, or that its `coin` does.
 
     Raises:
-        UnknownName: if there is no such level or unit.
+        UnknownName: if there is no such level, unit or promise.
         InvalidSetting: if the probability is not in [0, 1].
 
     Example:
@@ -75,9 +85,11 @@ class Standing:
     per: str | None
     probability: float | None
     given: tuple[str, ...]
+    about: str = "budget"
 
     def __post_init__(self) -> None:
         check_choice("level", self.level, LEVELS)
+        check_choice("about", self.about, PROMISES)
         if self.per is not None:
             check_choice("per", self.per, PER)
         if self.probability is not None:
@@ -98,7 +110,9 @@ class Standing:
 
     def to_json(self) -> dict[str, Any]:
         """Return the three parts, and the whole in words."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        parts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "about"}
+        if self.about != "budget":
+            parts["about"] = self.about
         return parts | {"given": list(self.given), "in_words": self.describe()}
 
     @classmethod
@@ -110,7 +124,9 @@ class Standing:
         """
         try:
             given = tuple(str(each) for each in values["given"])
-            return cls(**{name: values[name] for name in ("level", "per", "probability")}, given=given)
+            about = values.get("about", "budget")
+            parts = {name: values[name] for name in ("level", "per", "probability")}
+            return cls(**parts, given=given, about=about)
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidData(
                 f"'standing' must have level, per, probability and given, got {values!r}."
@@ -120,7 +136,7 @@ class Standing:
         if self.per is None:
             return "No budget is promised."
         title = f"{self.level.capitalize()} per {self.per}:"
-        what = _INTERVAL if self.per == "evaluation" else _BUDGET
+        what = _INTERVAL if self.per == "evaluation" else PROMISES[self.about]
         if self.level == "uncertified":
             known = "the interval was computed" if self.per == "evaluation" else "the ledger keeps the budget"
             return f"{title} {known}, but nothing shows with which probability {what}."
@@ -160,6 +176,7 @@ class Grounds:
         own: The role of the user's policy, if there is one.
         losses_expected: Whether bounds allow for lost outcomes from the start; None where none can get lost.
         overrides: Whether outcomes of overruled decisions are `ignored` or `counted`.
+        return_cap: The largest return of an episode as a canary was told, in the user's units.
     """
 
     rule: str = "none"
@@ -181,6 +198,7 @@ class Grounds:
     own: str | None = None
     losses_expected: bool | None = None
     overrides: str = "ignored"
+    return_cap: float | None = None
 
     @property
     def standing(self) -> Standing:
@@ -191,6 +209,8 @@ class Grounds:
             markov = MARKOV_CELLS if self.discretised else MARKOV
             # The baseline loses nothing compared with itself, whatever the bounds.
             return Standing(level="certified", per="run", probability=1.0, given=(markov, *self._compared()))
+        if self.rule == "canary":
+            return self._coin()
         return self._standing("episode" if self.prior is not None or self.critics == "calibrated" else "run")
 
     @property
@@ -206,6 +226,17 @@ class Grounds:
         given = (*first, *self.inferred, *why, *self._gaps(), *markov, *self._data(), *self.also)
         given = (*given, *self._declared(), *self._compared())
         return Standing(level=level, per=per, probability=chance, given=given)
+
+    def _coin(self) -> Standing:
+        """Return the standing of a canary: bounds on mean returns, whatever states and candidates are."""
+        given = [INDEPENDENT, NO_OWN_BUDGET]
+        if self.setting is not None:
+            scale = self.setting.scale
+            given.append(f"rewards lie in [{scale.low:.6g}, {scale.high:.6g}], as declared")
+            unit = "" if scale.low == 0 else " above the least"
+            given.append(f"no episode returns more than {self.return_cap:.6g}{unit}, as declared")
+        chance = self._probability()
+        return Standing(level="certified", per="run", probability=chance, given=tuple(given), about="coin")
 
     def _probability(self) -> float:
         # Critics declared certified hold always; bounds fail with probability delta.

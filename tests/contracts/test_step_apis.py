@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chary.agents import Baseline, CharyUCBVI, Transition
+from chary.agents import Baseline, Canary, CharyUCBVI, Transition
+from chary.agents.canary_agent import CanaryAgent
 from chary.agents.tabular import TabularAgent
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
 from chary.errors import InvalidAction, InvalidData, OutOfOrder
@@ -54,6 +55,17 @@ def baseline() -> TabularAgent:
     return TabularAgent(Baseline(), Setting.declare(n_states=4, n_actions=2, horizon=HORIZON))
 
 
+def canary() -> CanaryAgent:
+    told = Setting.declare(n_states=4, n_actions=2, horizon=HORIZON)
+    agent = CanaryAgent(
+        Canary(eta=2.0), told, generator=np.random.default_rng(3), incumbent=np.zeros(4, dtype=int)
+    )
+    agent.warm_start(
+        [[Transition(s, a, 0.5 * a, (s + a) % 3, False)] for s in range(3) for a in range(2)] * 5
+    )
+    return agent
+
+
 def critic_bounds() -> CriticBounds:
     critic = FunctionCritic(lambda x: x[:, :1] * [1.0, 1.5], n_actions=2)
     return CriticBounds.from_point(critic, accept="uncertified")
@@ -80,6 +92,7 @@ APIS = {
     "TabularAgent, proposals": Api(tabular(), (0, 1, 2, 0), TabularAgent.load, {"proposal": 0}),
     "TabularAgent, meta": Api(tabular(data="meta", pool=2), (0, 1, 2, 0), TabularAgent.load, {}),
     "TabularAgent, no shield": Api(baseline, (0, 1, 2, 0), TabularAgent.load, {}),
+    "CanaryAgent": Api(canary, (0, 1, 2, 0), CanaryAgent.load, {}, frozenset({"plan_of"})),
     "CriticShield": Api(
         lambda: CriticShield(critic_bounds(), Rule.strict(10.0), **CRITICS),
         OBSERVATIONS,

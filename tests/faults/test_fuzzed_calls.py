@@ -370,11 +370,20 @@ COMMON: dict[str, Any] = {
 
 def spec_and_agent(name: str) -> Callable[[], Call]:
     """Return a maker of a specification with all its options, put to work: both check."""
-    own = OPTIONS if name == "chary" else {"alpha": 0.1} if name == "cucbvi" else {}
+    own = {
+        "chary": OPTIONS,
+        "cucbvi": {"alpha": 0.1},
+        "canary": {"candidates": "lower", "share": 0.5, "ask_growth": 0.25, "return_cap": 3.0},
+    }.get(name, {})
 
     def call(**options: Any) -> object:
         spec = chary.make_agent(name, **options)
-        made = TabularAgent(spec, setting(), max_episodes=5, generator=np.random.default_rng(0))
+        chance = np.random.default_rng(0)
+        made: TabularAgent | chary.CanaryAgent
+        if isinstance(spec, chary.Canary):
+            made = chary.CanaryAgent(spec, setting(), generator=chance)
+        else:
+            made = TabularAgent(spec, setting(), max_episodes=5, generator=chance)
         made.begin(0, 0)
         return made.act(0, 0, 0)
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from chary.agents import AGENTS, AgentSpec, make_agent
+from chary.agents.canary import CANDIDATES
 from chary.agents.chary_ucbvi import DATA
 from chary.agents.comparison import BASELINE_VALUES
 from chary.audit import Truth
@@ -16,7 +17,7 @@ from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES
-from chary.simulation.run import ChainLog, Run, Steps
+from chary.simulation.run import CanaryLog, ChainLog, Run, Steps
 
 POOLS = (1, 3, 1000)
 PATIENCE = (None, 0, 2)
@@ -73,10 +74,19 @@ def check_equal(one: object, other: object, names: Any) -> None:
 
 
 def check_same_run(compiled: Run, step: Run) -> None:
-    apart = {"seconds", "planning", "chains", "steps", "spec"}
+    apart = {"seconds", "planning", "chains", "steps", "spec", "canary"}
     check_equal(compiled, step, [name for name in Run.__dataclass_fields__ if name not in apart])
     check_equal(compiled.chains, step.chains, ChainLog.__dataclass_fields__)
     check_equal(compiled.steps, step.steps, Steps.__dataclass_fields__)
+    assert (compiled.canary is None) == (step.canary is None)
+    if compiled.canary is not None:
+        check_equal(compiled.canary, step.canary, CanaryLog.__dataclass_fields__)
+
+
+def needed_by(name: str, mdp: FiniteMDP) -> dict[str, Any]:
+    """Return the options without which an agent cannot play a problem whose values have a cap."""
+    most = float(np.sum(mdp.setting.discount ** np.arange(mdp.horizon))) * mdp.scale.span
+    return {"return_cap": most} if name == "canary" else {}
 
 
 names = st.sampled_from([*["chary"] * 6, *(name for name in AGENTS if name != "chary")])
@@ -110,6 +120,9 @@ def specs(draw: st.DrawFn, mdp: FiniteMDP, bonus: str | None = None) -> AgentSpe
             "pool": draw(st.sampled_from(POOLS)),
             "patience": draw(st.sampled_from(PATIENCE)),
         }
+    options |= needed_by(name, mdp)
+    if name == "canary":
+        options["candidates"] = draw(st.sampled_from(CANDIDATES))
     if name in ("cucbvi", "stepmix", "epsmix"):
         options["baseline_value"] = draw(st.sampled_from(BASELINE_VALUES))
     return make_agent(name, **options)

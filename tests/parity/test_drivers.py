@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.parity.same_runs import PATIENCE, POOLS, PROBLEMS, SCALES, check_same_run, draw_mdp, specs
+from tests.parity.same_runs import (
+    PATIENCE,
+    POOLS,
+    PROBLEMS,
+    SCALES,
+    check_same_run,
+    draw_mdp,
+    needed_by,
+    specs,
+)
 
 from chary.agents import AGENTS, UCBVI, AgentSpec, Baseline, CharyUCBVI, make_agent
 from chary.agents.chary_ucbvi import DATA
@@ -56,7 +65,8 @@ def test_the_problems_tried_have_all_that_can_go_wrong() -> None:
 @pytest.mark.parametrize("name", AGENTS)
 def test_every_agent_plays_the_same_run_on_every_problem(name: str, problem: str) -> None:
     mdp = PROBLEMS[problem]
-    spec = make_agent(name, eta=0.4 * mdp.scale.span, bonus="bernstein", bonus_scale=0.01, reward="known")
+    options = {"eta": 0.4 * mdp.scale.span, "bonus": "bernstein", "bonus_scale": 0.01, "reward": "known"}
+    spec = make_agent(name, **options, **needed_by(name, mdp))
     compiled, step = runs(mdp, spec, warmup=30, seed=3)
     check_same_run(compiled, step)
     if name == "chary":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, specs
+from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, needed_by, specs
 
 from chary import simulation
 from chary._compile import OPTIONS
@@ -77,9 +77,8 @@ def test_every_agent_plays_the_run_of_the_full_planner_on_every_problem(name: st
     mdp = PROBLEMS[problem]
     deviating = 0
     for scale, eta in ((0.0001, 2.0), (0.002, 0.4), (0.02, 2.0)):
-        spec = make_agent(
-            name, eta=eta * mdp.scale.span, bonus="hoeffding", bonus_scale=scale, reward="known"
-        )
+        options = {"eta": eta * mdp.scale.span, "bonus": "hoeffding", "bonus_scale": scale, "reward": "known"}
+        spec = make_agent(name, **options, **needed_by(name, mdp))
         incremental, full = runs(mdp, spec, warmup=20, seed=3)
         check_same_run(incremental, full)
         deviating += int(incremental.deviating_steps.sum())

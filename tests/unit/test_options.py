@@ -19,13 +19,13 @@ SWEEP = (
     "--quick --seeds --episodes --etas* --studies --patient --device --out --workers --engine --address "
     "--extend --recompute --save-every --report/--no-report"
 )
-# Taken from the commands of version 0.1.0, whose options were listed by hand; * marks those that repeat.
+# Those of version 0.1.0, and the canary's; * marks those that repeat.
 BEFORE = {
     "run": "problem --agent --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --episodes --warmup --seed --actions "
     "--horizon --prior --alpha --baseline-value --coverage --driver --planner --check-every --out "
     "--worlds --world-prior --kappa --pessimism --risk --growth --explorer --calibration --ties "
-    "--overwrite --json",
+    "--overwrite --json --candidates --share --ask-growth --return-cap",
     "check": "problem --eta --step-bound --actions --horizon --json",
     "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "

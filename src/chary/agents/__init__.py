@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
 from chary.agents.protocol import Agent, AgentSpec, Transition
@@ -19,6 +20,7 @@ __all__ = [
     "Agent",
     "AgentSpec",
     "Baseline",
+    "Canary",
     "CharyUCBVI",
     "EpsMix",
     "Frozen",
@@ -30,7 +32,8 @@ __all__ = [
 ]
 
 AGENTS: dict[str, type[AgentSpec]] = {
-    spec.name: spec for spec in (CharyUCBVI, UCBVI, PSRL, CUCBVI, StepMix, EpsMix, Baseline, Frozen, Random)
+    spec.name: spec
+    for spec in (CharyUCBVI, UCBVI, PSRL, CUCBVI, StepMix, EpsMix, Canary, Baseline, Frozen, Random)
 }
 
 

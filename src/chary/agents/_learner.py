@@ -132,7 +132,7 @@ class Learner:
         self.logs = True
         for knowledge in (self.knowledge, self._separate):
             if knowledge is not None:
-                _count(knowledge, columns)
+                count_columns(knowledge, columns)
         self.renew()
 
     @property
@@ -172,14 +172,14 @@ class Learner:
         if any(plan.knowledge is self.knowledge for plan in pinned):
             self.knowledge = self.knowledge.copy()
         columns = self._as_columns(steps)
-        _count(self.knowledge, columns)
+        count_columns(self.knowledge, columns)
         self.version += 1
         self._journal.append(columns)
 
     def learn_rollout(self, steps: Sequence[Transition]) -> None:
         """Let explorers learn from a whole meta-rollout."""
         if self._separate is not None and steps:
-            _count(self._separate, self._as_columns(steps))
+            count_columns(self._separate, self._as_columns(steps))
             self._latest_explorer = None
 
     def forget(self, chains: Iterable[int]) -> None:
@@ -240,17 +240,12 @@ class Learner:
         self._prior = as_array("prior", {"prior": arrays["prior"] + 1}, (S,), np.int64, below=A + 1) - 1
         if about["own"] is not None:
             self._restore_own(arrays, about)
-        rank = rank_by_index(setting)
-        if self._spec.ties != "index":
-            rank = as_array("rank", arrays, rank.shape, np.int64, below=A)
-            first = A * pair_states(setting)
-            if (np.sort(rank + first) != rank_by_index(setting) + first).any():
-                raise InvalidData("'rank' must order the actions of every state, got another array.")
+        rank = rank_from(arrays, self._spec, setting)
         for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
             if knowledge is not None:
                 knowledge.rows = knowledge.rows._replace(rank=rank)
                 kept = under(f"{name}.", arrays)
-                _check_counts(name, kept, setting)
+                check_counts(name, kept, setting)
                 knowledge.restore(kept)
         policies = _policies(arrays["explorers"], setting)
         for chain, place in about["explorers"]:
@@ -268,7 +263,7 @@ class Learner:
             if self.version in versions:
                 plans[self.version] = self._make_plan(self.knowledge)
                 self.knowledge = self.knowledge.copy()
-            _count(self.knowledge, columns)
+            count_columns(self.knowledge, columns)
             self._journal.append(columns)
             self.version += 1
         if about["planned"] or self.version in versions:
@@ -336,7 +331,23 @@ class Learner:
         return list(zip(*split, strict=True))
 
 
-def _count(knowledge: Knowledge, columns: Columns) -> None:
+def rank_from(arrays: Mapping[str, NDArray[Any]], spec: AgentSpec, setting: Setting) -> Ints:
+    """Return the saved order of ties, (P,).
+
+    Raises:
+        InvalidData: if it is not an order of every state's actions.
+    """
+    rank = rank_by_index(setting)
+    if spec.ties != "index":
+        rank = as_array("rank", arrays, rank.shape, np.int64, below=setting.n_actions)
+        first = setting.n_actions * pair_states(setting)
+        if (np.sort(rank + first) != rank_by_index(setting) + first).any():
+            raise InvalidData("'rank' must order the actions of every state, got another array.")
+    return rank
+
+
+def count_columns(knowledge: Knowledge, columns: Columns) -> None:
+    """Count transitions by column."""
     states, pairs, nexts, rewards, ended = columns
     for first in range(0, len(states), MOST_STEPS):
         span = slice(first, first + MOST_STEPS)
@@ -352,7 +363,7 @@ def _policies(stacked: NDArray[Any], setting: Setting) -> list[Shorts]:
     return [np.array(each) for each in stacked]
 
 
-def _check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Setting) -> None:
+def check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Setting) -> None:
     """Raise InvalidData unless the numbers of some counts can be ones of this problem.
 
     Rows, types and shapes are checked by `Knowledge.restore`.

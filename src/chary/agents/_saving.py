@@ -32,7 +32,7 @@ Arrays = dict[str, NDArray[Any]]
 
 def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return all there is to save, as arrays and as plain values."""
-    table = _PlayedTable()
+    table = PlayedTable()
     pins = [now.pinned for now in agent._episodes]
     oldest = min(pins, key=lambda pinned: pinned.version, default=None)
     arrays, learner = agent._learner.record(
@@ -47,11 +47,11 @@ def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         if pinned.explorer is not None:
             arrays[f"open.{i}.explorer"] = pinned.explorer
     about = {
-        "spec": [agent.spec.name, _spec_values(agent.spec)],
+        "spec": [agent.spec.name, spec_values(agent.spec)],
         "max_episodes": agent._max_episodes,
         "warmup": agent._warmup,
         "begun": agent.episodes_begun,
-        "generator": _generator_values(agent._chooser.generator),
+        "generator": generator_values(agent._chooser.generator),
         "learner": learner,
         "shield": None if agent.shield is None else agent.shield.record(table.number),
         "open": [
@@ -71,11 +71,11 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
     """Return the agent that `record` was called with; malformed values raise whatever they lead to."""
     name, options = about["spec"]
     agent = TabularAgent(
-        make_agent(name, **_options_from(options)),
+        make_agent(name, **options_from(options)),
         Setting.from_arrays(under("setting.", arrays)),
         max_episodes=about["max_episodes"],
         warmup=about["warmup"],
-        generator=_generator_from(about["generator"]),
+        generator=generator_from(about["generator"]),
         oracle_value=arrays.get("oracle_value"),
         losses=_truth("losses", about.get("losses", False)),
         overrides=about.get("overrides", "ignored"),
@@ -89,10 +89,10 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
 
 def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
     """Take on what `record` returned."""
-    steps = _PlayedTable.steps(arrays, agent.setting)
+    steps = PlayedTable.steps(arrays, agent.setting)
 
     def recall(number: object) -> Played[int] | None:
-        return _recalled(steps, number)
+        return recalled(steps, number)
 
     def all_of(numbers: Sequence[object]) -> list[Played[int]]:
         return [step for step in map(recall, numbers) if step is not None]
@@ -147,7 +147,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
             agent._facts.note(step.outcome)
 
 
-def _spec_values(spec: AgentSpec) -> dict[str, Any]:
+def spec_values(spec: AgentSpec) -> dict[str, Any]:
     """Return the options of an agent as JSON has them: no infinity, arrays as lists."""
     values: dict[str, Any] = {}
     for field in fields(spec):
@@ -165,11 +165,11 @@ def _spec_values(spec: AgentSpec) -> dict[str, Any]:
     return values
 
 
-def _options_from(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that `_spec_values` wrote."""
+def options_from(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that `spec_values` wrote."""
     # Agents of version 0.1 had no other order of ties.
     options = {"ties": "index", **values}
-    for name in ("eta", "step_bound"):
+    for name in ("eta", "step_bound", "ask_growth"):
         if isinstance(options.get(name), str):
             options[name] = float(options[name])
     if isinstance(options.get("prior"), list):
@@ -179,7 +179,7 @@ def _options_from(values: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:
+def generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:
     """Return the state of a generator as JSON has it.
 
     Raises:
@@ -196,7 +196,7 @@ def _generator_values(generator: np.random.Generator | None) -> dict[str, Any] |
     return dict(state)
 
 
-def _generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | None:
+def generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | None:
     """Return the generator whose state this is."""
     if state is None:
         return None
@@ -206,7 +206,7 @@ def _generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | No
 
 
 @final
-class _PlayedTable:
+class PlayedTable:
     """Steps that were played, each with a number: chains and episodes that share one keep sharing it."""
 
     def __init__(self) -> None:
@@ -262,7 +262,7 @@ class _PlayedTable:
         ]
 
 
-def _recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None:
+def recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None:
     """Return the step of that number, None for None.
 
     Raises:

@@ -16,6 +16,7 @@ from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Ste
 from chary.agents._facts import ObservedFacts
 from chary.agents._learner import Learner, check_own
 from chary.agents._visits import Visits, lesson
+from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises, discretiser_arrays
 from chary.arrays import Ints
@@ -93,6 +94,8 @@ class TabularAgent(StepAPI[int, Pinned]):
     ) -> None:
         check_type("spec", spec, AgentSpec, "an agent's specification")
         check_type("setting", setting, Setting, "a Setting")
+        if isinstance(spec, Canary):
+            raise InvalidSetting(f"'spec' must be of another agent, got {spec.name!r}. Use CanaryAgent.")
         if isinstance(spec, CharyUCBVI):
             spec.check_problem(setting)
         if spec.reward == "known" and setting.known is None:

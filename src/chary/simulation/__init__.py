@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents import AGENTS
+from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
@@ -20,12 +21,13 @@ from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
 from chary.simulation._calibration import nearest_calibration
+from chary.simulation._canary import CanaryRun
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, EVERYWHERE, mean_at_start, new_judge
 from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import new_record
 from chary.simulation._worlds_run import WorldsRun
-from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, ChainLog, Run, Steps
+from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, CanaryLog, ChainLog, Run, Steps, no_chains
 from chary.standing import Grounds
 
 __all__ = ["DRIVERS", "Simulation", "simulate"]
@@ -164,7 +166,7 @@ class Simulation:
         self._judge = judge
         check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
         self._record = new_record(episodes, mdp.horizon, steps=record_steps)
-        self.compiled: CompiledRun | WorldsRun | None = None
+        self.compiled: CompiledRun | WorldsRun | CanaryRun | None = None
         if isinstance(agent, WorldsSpec) and agent.bonus == POSTERIOR:
             if driver == "step" or coverage == COVERAGES[EVERYWHERE] or check_every:
                 raise InvalidSetting(
@@ -184,10 +186,25 @@ class Simulation:
             )
         elif driver == "step":
             # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
+            from chary.simulation._canary_steps import play_canary_steps
             from chary.simulation._stepwise import play_steps
 
             self._steps = _Stepping(
-                play_steps(self._record, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
+                play_canary_steps(self._record, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
+                if isinstance(agent, Canary)
+                else play_steps(self._record, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
+            )
+        elif isinstance(agent, Canary):
+            self.compiled = CanaryRun(
+                self._record,
+                mdp,
+                agent,
+                judge,
+                episodes=episodes,
+                warmup=warmup,
+                seed=seed,
+                prior=prior,
+                scratch=scratch,
             )
         else:
             self.compiled = CompiledRun(
@@ -245,11 +262,11 @@ class Simulation:
             raise InvalidSetting(
                 f"'episodes' must all be played before there is a result, got {self.done} of {self.episodes}."
             )
+        log: ChainLog | CanaryLog
         if self.compiled is not None:
-            chains, seconds = self.compiled.chain_log(), self.compiled.seconds
-            planning = self.compiled.planning()
+            log, seconds, planning = self.compiled.log(), self.compiled.seconds, self.compiled.planning()
         else:
-            chains, seconds, planning = self._steps.chains(), self._steps.seconds, {}
+            log, seconds, planning = self._steps.log(), self._steps.seconds, {}
         scale, columns = self.mdp.scale, self._record.arrays()
         # Rewards have an offset only where no episode ends early.
         incumbent, whole = mean_at_start(self._judge, self._judge.v_incumbent), self.mdp.horizon
@@ -273,9 +290,10 @@ class Simulation:
                 "returns": _raw_returns(arrays["returns"], arrays["length"], self.mdp),
                 "baseline_value": _raw_returns(arrays["baseline_value"], whole, self.mdp),
             },
-            chains=chains,
+            chains=log if isinstance(log, ChainLog) else no_chains(),
             steps=steps if len(steps.action) else None,
             planning=planning,
+            canary=log if isinstance(log, CanaryLog) else None,
         )
 
     def _grounds(self) -> Grounds:
@@ -290,7 +308,7 @@ class Simulation:
             return grounds
         return replace(grounds, outside=outside, calibrated_on=record.given)
 
-    def _resumable(self) -> CompiledRun | WorldsRun:
+    def _resumable(self) -> CompiledRun | WorldsRun | CanaryRun:
         if self.compiled is None:
             raise InvalidSetting("'driver' must be 'compiled' to save or resume a run, got 'step'.")
         return self.compiled
@@ -300,7 +318,7 @@ class Simulation:
 class _Stepping:
     """The step-by-step driver, advanced one episode at a time."""
 
-    def __init__(self, playing: Generator[int, None, ChainLog]) -> None:
+    def __init__(self, playing: Generator[int, None, ChainLog | CanaryLog]) -> None:
         self.done, self.seconds = 0, 0.0
         self._playing = playing
 
@@ -310,12 +328,12 @@ class _Stepping:
         self.seconds += time.perf_counter() - began
         return self.done
 
-    def chains(self) -> ChainLog:
+    def log(self) -> ChainLog | CanaryLog:
         try:
             next(self._playing)
         except StopIteration as finished:
-            chains: ChainLog = finished.value
-            return chains
+            log: ChainLog | CanaryLog = finished.value
+            return log
         raise AssertionError("the last episode was played")
 
 

@@ -109,7 +109,7 @@ class CompiledRun:
         self._check = (
             new_check(S, P, H, every=check_every, differences=charge == DIFFERENCE) if check_every else None
         )
-        self._blocks = _Blocks(H, seed, ("world", "agent"), least=LANES if batch.on else 1)
+        self._blocks = Blocks(H, seed, ("world", "agent"), least=LANES if batch.on else 1)
 
     @property
     def done(self) -> int:
@@ -131,7 +131,7 @@ class CompiledRun:
         self.seconds += time.perf_counter() - began
         return self.done
 
-    def chain_log(self) -> ChainLog:
+    def log(self) -> ChainLog:
         """Return the chains of the run so far."""
         return chain_log_of(self.chains)
 
@@ -146,9 +146,9 @@ class CompiledRun:
         Plans are not part of it: they are made again from the counts, to the same bits.
         """
         used = self.chains.status != FREE
-        chains = {name: value for name, value in _arrays_of(self.chains).items() if name != "explorer"}
+        chains = {name: value for name, value in arrays_of(self.chains).items() if name != "explorer"}
         groups: dict[str, Mapping[str, NDArray[Any]]] = {
-            "rows": _arrays_of(self.knowledge.rows),
+            "rows": arrays_of(self.knowledge.rows),
             "radii": {name: getattr(self.knowledge.radii, name) for name in LEARNT_RADII},
             "explorer": {"ceiling": self._player.explorer.ceiling},
             "mixture": {name: getattr(self._player.mixture, name) for name in MIXTURE_MEMORY},
@@ -163,7 +163,7 @@ class CompiledRun:
             },
         }
         if self._separate is not None:
-            groups["meta_rows"] = _arrays_of(self._separate.rows)
+            groups["meta_rows"] = arrays_of(self._separate.rows)
             groups["meta_radii"] = {name: getattr(self._separate.radii, name) for name in LEARNT_RADII}
         return {
             f"{group}.{name}": np.array(array)
@@ -193,12 +193,12 @@ class CompiledRun:
                 for name in LEARNT_RADII:
                     getattr(knowledge.radii, name)[:] = state[f"{prefix}radii.{name}"]
         self._player.explorer.ceiling[:] = state["explorer.ceiling"]
-        for name, array in _arrays_of(self.chains).items():
+        for name, array in arrays_of(self.chains).items():
             if name != "explorer":
                 array[:] = state[f"chains.{name}"]
         self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
         for name, array in self._record.arrays().items():
-            array[:done] = _logged(state, name)
+            array[:done] = logged(state, name)
         self._plan_baseline()
         self._begin_from(np.array(state["run.frozen"]))
         for name in MIXTURE_MEMORY:
@@ -210,10 +210,10 @@ class CompiledRun:
         H = self._setting.horizon
 
         def warm(block: Block) -> int:
-            _make_room(target, H)
+            make_room(target, H)
             return warm_block(block, self._world, target.rows, target.radii, self._playing)
 
-        blocks = _Blocks(H, self._seed, ("warmup world", "warmup agent"))
+        blocks = Blocks(H, self._seed, ("warmup world", "warmup agent"))
         while blocks.done < self._warmup:
             blocks.play_next(self._warmup, warm)
 
@@ -240,11 +240,11 @@ class CompiledRun:
 
     def _play(self, block: Block) -> int:
         H, player, separate = self._setting.horizon, self._player, self._separate
-        _make_room(self.knowledge, H)
+        make_room(self.knowledge, H)
         rows = self.knowledge.rows
         player = player._replace(rows=rows, batch=with_room(player.batch, len(rows.successor)))
         if separate is not None:
-            _make_room(separate, most_chain_steps(H))
+            make_room(separate, most_chain_steps(H))
             player = player._replace(meta_rows=separate.rows)
         self._player = player
         following = play_block(
@@ -264,7 +264,7 @@ class CompiledRun:
 
 
 @final
-class _Blocks:
+class Blocks:
     """Episodes in blocks of about BLOCK_SECONDS, each with its own row of uniforms from two generators.
 
     A block has `least` episodes, as many as are planned together, or a multiple: a batch that the end of a
@@ -316,11 +316,11 @@ def chain_log_of(chains: Chains) -> ChainLog:
     )
 
 
-def _arrays_of(fields: NamedTuple) -> Arrays:
+def arrays_of(fields: NamedTuple) -> Arrays:
     return {name: value for name, value in fields._asdict().items() if isinstance(value, np.ndarray)}
 
 
-def _logged(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | float:
+def logged(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | float:
     """Return a column of the episodes played before; version 0.1 had other ones."""
     if name == "baseline_value" and f"log.{name}" not in state:
         return math.nan
@@ -339,7 +339,7 @@ def _raise_mismatch(found: Ints) -> None:
         )
 
 
-def _make_room(knowledge: Knowledge, steps: int) -> None:
+def make_room(knowledge: Knowledge, steps: int) -> None:
     if not has_room(knowledge.rows, steps):
         longest = int(knowledge.rows.used[1])
         # Repacked rows have half as much room again, at most.

@@ -208,3 +208,22 @@ def play_randomly(
         if world.terminal[playing.states[t + 1]]:
             return t + 1
     return horizon
+
+
+@bare
+def play_table(
+    u_world: Floats, world: World, rows: Rows, actions: Ints, discount: float, playing: Playing
+) -> tuple[int, float]:
+    """Play an episode by a table of actions (H, S) and return its steps and its return."""
+    total, weight = 0.0, 1.0
+    playing.states[0] = first_state(world, u_world[0])
+    for t in range(len(actions)):
+        s = playing.states[t]
+        playing.actions[t] = actions[t, s]
+        playing.pairs[t] = rows.pair_index[s, actions[t, s]]
+        playing.states[t + 1], playing.rewards[t] = move(world, playing.pairs[t], u_world[t + 1])
+        total += weight * playing.rewards[t]
+        weight *= discount
+        if world.terminal[playing.states[t + 1]]:
+            return t + 1, total
+    return len(actions), total

@@ -24,7 +24,7 @@ from chary.randomness import generator_for
 from chary.shield import Rule
 from chary.shield.worlds import Panel
 from chary.simulation._chains import FREE, new_chains
-from chary.simulation._compiled import Arrays, _arrays_of, _Blocks, chain_log_of
+from chary.simulation._compiled import Arrays, Blocks, arrays_of, chain_log_of
 from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._judge import Judge, mean_at_start, set_incumbent_into, true_value
 from chary.simulation._record import Record
@@ -91,7 +91,7 @@ class WorldsRun:
         )
         self._seen, self._due, self.plans = _room(0), 1, 0
         self._world, self._playing = new_world(mdp), new_playing(H)
-        self._blocks = _Blocks(H, seed, ("world", "agent"))
+        self._blocks = Blocks(H, seed, ("world", "agent"))
 
     @property
     def done(self) -> int:
@@ -102,7 +102,7 @@ class WorldsRun:
         """Count the warm-up and compile, or load, what plays the episodes."""
         H, rows = self._setting.horizon, empty_rows(self._setting)
         self._seen = _room(self._warmup * H)
-        blocks = _Blocks(H, self._seed, ("warmup world", "warmup agent"))
+        blocks = Blocks(H, self._seed, ("warmup world", "warmup agent"))
 
         def warm(block: Block) -> int:
             return warm_worlds_block(block, self._world, rows, H, self._playing, self._seen)
@@ -119,7 +119,7 @@ class WorldsRun:
         self.seconds += time.perf_counter() - began
         return self.done
 
-    def chain_log(self) -> ChainLog:
+    def log(self) -> ChainLog:
         """Return the chains of the run so far."""
         return chain_log_of(self.chains)
 
@@ -130,7 +130,7 @@ class WorldsRun:
     def state(self) -> Arrays:
         """Return all that the rest of the run depends on, as arrays that share no memory with it."""
         used, n = self.chains.status != FREE, self._seen.used[0]
-        chains = {name: value for name, value in _arrays_of(self.chains).items() if name != "explorer"}
+        chains = {name: value for name, value in arrays_of(self.chains).items() if name != "explorer"}
         generators = [self._generator.bit_generator.state, *self._blocks.generator_states()]
         groups: dict[str, Mapping[str, NDArray[Any]]] = {
             "worlds": self.worlds.to_arrays(),
@@ -169,7 +169,7 @@ class WorldsRun:
 
         done, self._due, self.plans = (int(each) for each in state["run.numbers"])
         self.worlds.restore(of("worlds"))
-        for name, array in _arrays_of(self.chains).items():
+        for name, array in arrays_of(self.chains).items():
             if name != "explorer":
                 array[:] = state[f"chains.{name}"]
         self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import chary
+from chary.agents._release import CHANGES, Change
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.arrays import Bools, Floats, Ints
 from chary.audit import baseline_over_time, violates
@@ -73,6 +74,38 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CanaryLog:
+    """One entry per episode of a canary, and every promotion and drop with its evidence.
+
+    `policy` is the number of the policy that played, `probability` that of drawing the candidate, and `loss`
+    the true expected loss before the coin was tossed: p (V_incumbent - V_candidate), in the user's units.
+    """
+
+    policy: Ints
+    probability: Floats
+    loss: Floats
+    changes: tuple[Change, ...]
+
+    def summary(self, eta: float, span: float) -> dict[str, Any]:
+        """Return plain values; a breach is an episode whose expected loss exceeds `eta`."""
+        kinds = [change.kind for change in self.changes]
+        return {
+            "breaches": int(violates(self.loss / span, eta / span).sum()),
+            "max_loss": float(self.loss.max()),
+            "mean_probability": float(self.probability.mean()),
+            **{kind: kinds.count(kind) for kind in CHANGES},
+            "changes": [
+                {
+                    **change._asdict(),
+                    "candidate": change.candidate._asdict(),
+                    "incumbent": change.incumbent._asdict(),
+                }
+                for change in self.changes
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EpisodeArrays:
     """The arrays of a run with one entry per episode, shape (K,), in the order of the columns of its table.
 
@@ -104,6 +137,13 @@ def _columns_of(arrays: type) -> dict[str, type[np.generic]]:
 EPISODE_COLUMNS = _columns_of(EpisodeArrays)
 STEP_COLUMNS = _columns_of(Steps)
 CHAIN_COLUMNS = _columns_of(ChainLog)
+CANARY_COLUMNS = _columns_of(CanaryLog)
+
+
+def no_chains() -> ChainLog:
+    """Return the log of an agent without chains."""
+    columns = {name: np.zeros(0, dtype) for name, dtype in CHAIN_COLUMNS.items()}
+    return ChainLog(started=0, finished=0, abandoned=0, blocked=0, **columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,12 +173,14 @@ class Run(EpisodeArrays):
     chains: ChainLog
     steps: Steps | None = None
     planning: dict[str, int] = field(default_factory=dict)
+    canary: CanaryLog | None = None
 
     def __post_init__(self) -> None:
         _freeze(self)
         _freeze(self.chains)
-        if self.steps is not None:
-            _freeze(self.steps)
+        for part in (self.steps, self.canary):
+            if part is not None:
+                _freeze(part)
 
     def violations(self, eta: float | None = None, *, against: str = "own") -> Bools:
         """Return which episodes broke a budget: z* > eta + 1e-12 in scaled units.
@@ -162,7 +204,8 @@ class Run(EpisodeArrays):
         eta = self.spec.eta
         judged = eta is not None
         # Only a shield prices steps: nothing was looked at where an agent without one was judged as played.
-        covered = self.spec.shielded or self.coverage == "everywhere"
+        # A canary relies on no such bounds.
+        covered = self.spec.shielded or (self.coverage == "everywhere" and self.canary is None)
         bounded = covered and self.spec.bonus != POSTERIOR
         span = self.scale.span
         regret = float(self.regret.sum())
@@ -198,6 +241,7 @@ class Run(EpisodeArrays):
             "bonus_coverage_failures": int(self.bonus_failed.sum()) if bounded else None,
             "charge_coverage_failures": int(self.charge_failed.sum()) if covered else None,
             "largest_gap": float(self.largest_gap.max()),
+            **({} if self.canary is None else {"canary": self.canary.summary(eta or 0.0, span)}),
             "seconds": self.seconds,
             "episodes_per_second": self.episodes / self.seconds if self.seconds > 0 else None,
             "version": chary.__version__,
@@ -205,9 +249,12 @@ class Run(EpisodeArrays):
 
 
 def run_arrays(run: Run) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a run: those by episode, and those by chain with `chain_` before their names."""
+    """Return the arrays of a run: by episode, by chain (`chain_` before the name), and of a canary."""
     columns = {name: getattr(run, name) for name in EPISODE_COLUMNS}
-    return columns | {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_COLUMNS}
+    columns |= {f"chain_{name}": getattr(run.chains, name) for name in CHAIN_COLUMNS}
+    if run.canary is not None:
+        columns |= {f"canary_{name}": getattr(run.canary, name) for name in CANARY_COLUMNS}
+    return columns
 
 
 def run_files(run: Run, summary: Mapping[str, Any]) -> dict[str, bytes]:

@@ -86,7 +86,7 @@ class Conditions(AnyConditions):
 class Algorithm(AnyAlgorithm):
     """One line of the figures: a tabular agent and its options, see `AnyAlgorithm`."""
 
-    budgeted_agents = ("chary", "stepmix", "epsmix")
+    budgeted_agents = ("chary", "canary", "stepmix", "epsmix")
 
     @staticmethod
     def agents() -> tuple[str, ...]:

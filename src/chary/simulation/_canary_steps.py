@@ -1,0 +1,84 @@
+"""A canary's run through Gymnasium and the step API: slow, plain, and equal to the compiled one."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import numpy as np
+
+from chary.agents.canary import Canary
+from chary.agents.canary_agent import CanaryAgent
+from chary.agents.comparison import Random
+from chary.agents.tabular import TabularAgent
+from chary.arrays import Ints
+from chary.envs.tabular_env import TabularEnv
+from chary.mdp import FiniteMDP
+from chary.planner._backup import Scratch
+from chary.randomness import generator_for, seed_for
+from chary.rollouts import Episode, rollout
+from chary.simulation._canary import check_return_cap, judge_played_into
+from chary.simulation._episode import new_playing
+from chary.simulation._judge import Judge, evaluate_truly_into, mean_at_start, set_incumbent_into, true_value
+from chary.simulation._record import Record, first_deviation_into, keep_steps_into
+from chary.simulation.run import CanaryLog
+
+
+def play_canary_steps(
+    record: Record,
+    mdp: FiniteMDP,
+    spec: Canary,
+    judge: Judge,
+    episodes: int,
+    warmup: int,
+    seed: int,
+    prior: Ints,
+    scratch: Scratch,
+) -> Generator[int, None, CanaryLog]:
+    """Fill the record with episodes played step by step through Gymnasium, and return the canary's log."""
+    setting, env, columns = mdp.told(spec.reward), TabularEnv(mdp), record.episodes
+    check_return_cap(mdp, spec.cap(setting))
+    agent = CanaryAgent(
+        replace(spec, prior=None),
+        setting,
+        generator=generator_for(seed, "agent"),
+        incumbent=None if spec.prior is None else prior,
+    )
+    dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))
+    played = rollout(env, dice, episodes=warmup, seed=seed_for(seed, "warmup world"))
+    agent.warm_start([episode.transitions for episode in played])
+    set_incumbent_into(judge, agent.actions(1), scratch)
+    policy, probability, loss = np.zeros(episodes, dtype=np.int64), np.zeros(episodes), np.zeros(episodes)
+    playing = new_playing(mdp.horizon)
+
+    def worth(number: int) -> float:
+        return mean_at_start(judge, true_value(judge, agent.actions(number), scratch))
+
+    def judge_episode(episode: Episode) -> None:
+        k, steps = episode.number, len(episode.transitions)
+        assigned, release = agent.assigned(k), agent.release
+        policy[k], probability[k] = assigned.policy, assigned.probability
+        candidate = release.candidate or release.incumbent
+        loss[k] = assigned.probability * (worth(release.incumbent.number) - worth(candidate.number))
+        for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
+            playing.states[t], playing.states[t + 1] = step.state, step.next_state
+            playing.actions[t], playing.explored[t] = step.action, decision.explored
+            playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
+            playing.chains[t] = -1
+        incumbent = agent.actions(release.incumbent.number)
+        evaluate_truly_into(judge.v_true, np.zeros((0, 0)), judge, incumbent, 0, scratch)
+        first_deviation_into(columns, k, incumbent, playing, steps, False)
+        columns.length[k], columns.baseline_value[k] = steps, mean_at_start(judge, judge.v_true)
+        judge_played_into(columns, judge, k, incumbent, playing, steps)
+        keep_steps_into(record.steps, k, playing, steps)
+
+    world_seed = seed_for(seed, "world")
+    for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
+        weight = 1.0
+        for step in episode.transitions:
+            reward = (step.reward - mdp.scale.low) / mdp.scale.span
+            columns.returns[episode.number] += weight * min(max(reward, 0.0), 1.0)
+            weight *= mdp.setting.discount
+        yield episode.number + 1
+    span = mdp.scale.span
+    return CanaryLog(policy=policy, probability=probability, loss=loss * span, changes=agent.changes)
