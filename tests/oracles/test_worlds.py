@@ -50,7 +50,7 @@ def taught(
     return worlds, setting, counts
 
 
-@pytest.mark.parametrize("kind", ["shrunk", "flat"])
+@pytest.mark.parametrize("kind", ["shrunk", "flat", "auto"])
 @pytest.mark.parametrize("reward", ["known", "estimated"])
 @pytest.mark.parametrize("problem", ["random", "corridor"])
 def test_the_joint_plan_is_that_of_the_twin(kind: str, reward: str, problem: str) -> None:
@@ -86,12 +86,17 @@ def test_evidence_is_that_of_the_twin() -> None:
     worlds, setting, counts = taught("shrunk", "estimated")
     means = twin.prior_means(counts, setting, KAPPA)
     expected = [twin.log_evidence(counts, alpha * means) for alpha in ALPHAS]
-    np.testing.assert_allclose(shrunk_evidence(worlds.counts, setting, KAPPA), expected, rtol=1e-10)
+    shrunk = shrunk_evidence(worlds.counts, setting, KAPPA)
+    np.testing.assert_allclose(shrunk.sum(axis=1), expected, rtol=1e-10)
     # Every state may follow: nothing is unknown about labels.
-    flat = twin.log_evidence(counts, twin.flat_weights(setting))
-    assert flat_evidence(worlds.counts, setting) == pytest.approx(flat, rel=1e-12)
+    flat = flat_evidence(worlds.counts, setting)
+    assert flat.sum() == pytest.approx(twin.log_evidence(counts, twin.flat_weights(setting)), rel=1e-12)
+    # Under `auto` a row has either prior, by its own evidence.
     best = fit_prior("auto", worlds.counts, setting, KAPPA)
-    assert best.shrunk == (max(expected) > flat)
+    i = ALPHAS.index(best.alpha)
+    np.testing.assert_allclose(best.pools, 1 / (1 + np.exp(flat - shrunk[i])), rtol=1e-9)
+    untried = Worlds(setting, 2, np.random.default_rng(0), kind="auto")
+    assert (untried.prior.pools == 0.5).all()
 
 
 def test_labels_are_part_of_the_evidence_of_a_declared_support() -> None:
@@ -99,10 +104,10 @@ def test_labels_are_part_of_the_evidence_of_a_declared_support() -> None:
     setting = Setting.declare(n_states=3, n_actions=1, horizon=2, support=2)
     worlds = Worlds(setting, 2, np.random.default_rng(0), kind="flat")
     worlds.learn(np.array([1]), np.array([2]), np.array([0.0]))
-    assert flat_evidence(worlds.counts, setting) == pytest.approx(math.log(1 / 3))
+    assert flat_evidence(worlds.counts, setting).sum() == pytest.approx(math.log(1 / 3))
     # The second one repeats it: Dirichlet(1/2, 1/2) after one count gives (1 + 1/2) / 2.
     worlds.learn(np.array([1]), np.array([2]), np.array([0.0]))
-    assert flat_evidence(worlds.counts, setting) == pytest.approx(math.log(1 / 3 * 3 / 4))
+    assert flat_evidence(worlds.counts, setting).sum() == pytest.approx(math.log(1 / 3 * 3 / 4))
 
 
 @pytest.mark.parametrize("kind", ["shrunk", "flat"])

@@ -66,7 +66,7 @@ class CharyUCBVI(WorldsSpec):
     step_bound: float | None = None
     after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
     charge: Annotated[str, (*CHARGES, *WORLD_CHARGES)] = ""
-    risk: float = 0.001
+    risk: float = 0.0001
     explorer: Annotated[str, EXPLORERS] = "sampled"
     pool: int = 1000
     clock: Annotated[str, CLOCKS] = "episode"

@@ -8,15 +8,15 @@ from typing import Annotated, Any, ClassVar
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import Setting
-from chary.model.beliefs import PRIORS, check_flat
+from chary.model.beliefs import PRIORS, check_flat, flat_is_possible
 from chary.standing import Grounds
 
 # The priors, as the standing of a promise names them.
 IN_WORDS = {
     "shrunk": "actions of a state resemble each other and the whole log (shrunk, kappa {kappa})",
     "flat": "all states that can follow a pair are equally likely at first, and pairs are unrelated (flat)",
-    "auto": "actions of a state resemble each other (shrunk, kappa {kappa}) or are unrelated (flat), "
-    "whichever the data support better",
+    "auto": "a pair resembles the other actions of its state (shrunk, kappa {kappa}) or nothing (flat), "
+    "either with probability 1/2 before it is tried",
 }
 WORLD_OPTIONS = ("worlds", "world_prior", "kappa", "pessimism", "risk", "growth", "explorer")
 
@@ -28,7 +28,7 @@ class WorldsSpec(AgentSpec):
     Args:
         worlds: Number of posterior worlds that judge, >= 2.
         world_prior: Prior of posterior worlds. `shrunk` pools the actions of a state, `flat` pools nothing,
-            `auto` chooses by evidence.
+            and under `auto` the evidence of each pair decides between the two.
         kappa: Weight, in observations, of the whole log in the prior shrunk, > 0.
         pessimism: Standard deviations over worlds by which the baseline discounts an action, >= 0.
         growth: Share by which the data must grow before posterior worlds are planned again, >= 0. With 0 that
@@ -63,7 +63,8 @@ class WorldsSpec(AgentSpec):
         """Return what the promise of a budget leans on: the prior, where there are posterior worlds."""
         if self.bonus != POSTERIOR:
             return AgentSpec.grounds(self, setting)
-        prior = IN_WORDS[self.world_prior].format(kappa=f"{self.kappa:.6g}")
+        pools = self.world_prior == "auto" and setting is not None and not flat_is_possible(setting)
+        prior = IN_WORDS["shrunk" if pools else self.world_prior].format(kappa=f"{self.kappa:.6g}")
         return Grounds(eta=self.eta, delta=self.delta, setting=setting, prior=prior)
 
     def check_problem(self, setting: Setting) -> None:

@@ -18,10 +18,10 @@ class WorldRows(NamedTuple):
     """The rows of all worlds as kernels read them; L worlds are the last axis.
 
     Pair p has entries `start[p]:start[p + 1]`, successors ascending, with the data's `weight` (E, L). Its
-    prior in world l has the atoms `atom_start[l * P + p]` to the next, each a state with a weight. Besides,
-    it has `rest[p]` times a measure proportional to p0: `pooled` on the entries of the other pairs of its
-    state, plus `back_off`; `rest` is 0 under a flat prior. `total` (P, L) is the sum of all weights and
-    `reward` (P, L) the mean reward.
+    prior in world l has the atoms `atom_start[l * P + p]` to the next, each a state with a weight. Where
+    `pools[p, l]` is 1 and not 0, the prior is shrunk and has besides `rest[p]` times a measure
+    proportional to p0: `pooled` on the entries of the other pairs of the state, plus `back_off`. `total`
+    (P, L) is the sum of all weights and `reward` (P, L) the mean reward.
     """
 
     start: Ints
@@ -33,6 +33,7 @@ class WorldRows(NamedTuple):
     pooled: Floats
     rest: Floats
     back_off: Floats
+    pools: Floats
     total: Floats
     reward: Floats
 
@@ -91,23 +92,26 @@ def draw_shrunk_into(
     pooled: Floats,
     back_off: Floats,
     pair_start: Ints,
+    pools: Floats,
     smallest: float,
     generator: np.random.Generator,
 ) -> None:
-    """Draw the jumps above `smallest` of a gamma process with base alpha0 * p0, whose numbers are given.
+    """Draw, where a row pools, the jumps above `smallest` of a gamma process with base alpha0 * p0.
 
-    A jump has the density exp(-x) / x above `smallest`, and its place is drawn from p0.
+    How many there are is given. A jump has the density exp(-x) / x, and its place is drawn from p0.
     """
     up_to = np.concatenate((np.zeros(1), np.cumsum(pooled)))
     everywhere = np.cumsum(back_off)
     P = len(start) - 1
-    for place in range(0, len(atom_start) - 1, P):
+    for k in range(pools.shape[1]):
+        place = k * P
         for s in range(len(pair_start) - 1):
             first, last = start[pair_start[s]], start[pair_start[s + 1]]
             before, of_state = up_to[first], up_to[last] - up_to[first]
             for p in range(pair_start[s], pair_start[s + 1]):
                 below, own = up_to[start[p]] - before, up_to[start[p + 1]] - up_to[start[p]]
-                for i in range(atom_start[place + p], atom_start[place + p + 1]):
+                first_atom, end = atom_start[place + p], atom_start[place + p + 1]
+                for i in range(first_atom, end if pools[p, k] > 0.0 else first_atom):
                     atom_weight[i] = _jump(smallest, generator)
                     u = generator.random() * (of_state - own + everywhere[-1])
                     if u < of_state - own:
@@ -160,10 +164,11 @@ def draw_flat_into(
     start: Ints,
     successor: Ints,
     n_states: int,
+    pools: Floats,
     weight: float,
     generator: np.random.Generator,
 ) -> None:
-    """Draw Gamma(`weight`) for each possible successor of every pair: first those seen, then others.
+    """Draw, where a row of a world is flat, Gamma(`weight`) for each possible successor, those seen first.
 
     Which states the others are is not known: in every world they are drawn among those not seen.
     """
@@ -178,9 +183,9 @@ def draw_flat_into(
             else:
                 unseen[n] = x
                 n += 1
-        for place in range(p, len(atom_start) - 1, P):
-            first = atom_start[place]
-            for i in range(first, atom_start[place + 1]):
+        for k in range(pools.shape[1]):
+            first, end = atom_start[k * P + p], atom_start[k * P + p + 1]
+            for i in range(first, end if pools[p, k] == 0.0 else first):
                 atom_weight[i] = generator.standard_gamma(weight)
                 j = i - first
                 if j < seen:
@@ -195,9 +200,9 @@ def draw_flat_into(
 
 @jit
 def relabel_into(
-    atom_state: NDArray[np.int32], atom_start: Ints, start: Ints, pairs: Ints, states: Ints
+    atom_state: NDArray[np.int32], atom_start: Ints, start: Ints, pools: Floats, pairs: Ints, states: Ints
 ) -> None:
-    """Give an unlabelled successor of each pair the label of a state seen for the first time.
+    """Label, where a row is flat, an unseen successor of each pair by a state seen for the first time.
 
     Labels are independent of weights, so the one that has this label already may be taken, else the first.
     Pairs are ascending, and `start` is as it was before.
@@ -209,10 +214,10 @@ def relabel_into(
         while i - earlier > 0 and pairs[i - earlier - 1] == p:
             earlier += 1
         seen = start[p + 1] - start[p] + earlier
-        for place in range(p, len(atom_start) - 1, P):
-            first, end = atom_start[place] + seen, atom_start[place + 1]
-            if first >= end:
-                # More successors than were declared: this one has no prior weight.
+        for k in range(pools.shape[1]):
+            first, end = atom_start[k * P + p] + seen, atom_start[k * P + p + 1]
+            if first >= end or pools[p, k] > 0.0:
+                # With more successors than were declared, this one has no prior weight.
                 continue
             for j in range(first + 1, end):
                 if atom_state[j] == x:
@@ -237,7 +242,8 @@ def sum_prior_into(
                     mass += rows.pooled[e]
                     worth += rows.pooled[e] * _reward_at(rewards, p, rows.successor[e])
             for k in range(L):
-                total, earned = rows.rest[p] * mass, rows.rest[p] * worth
+                rest = rows.rest[p] * rows.pools[p, k]
+                total, earned = rest * mass, rest * worth
                 for i in range(rows.atom_start[k * P + p], rows.atom_start[k * P + p + 1]):
                     total += rows.atom_weight[i]
                     earned += rows.atom_weight[i] * _reward_at(rewards, p, rows.atom_state[i])

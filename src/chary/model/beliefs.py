@@ -3,7 +3,8 @@
 `shrunk` believes that the actions of a state resemble each other: p0(. | s, a) pools the counts of the other
 actions of s and backs off to the successor frequencies of the whole log with weight kappa, and
 P(. | s, a) ~ Dirichlet(alpha0 * p0). `flat` believes nothing of the kind: Dirichlet(1/2, ..., 1/2) over the
-declared number of successors. The evidence decides how large alpha0 is and, with `auto`, between the two.
+declared number of successors. The evidence decides how large alpha0 is and, with `auto`, pair by pair between
+the two.
 """
 
 from __future__ import annotations
@@ -30,15 +31,14 @@ MOST_UNDECLARED = 64
 
 
 class Prior(NamedTuple):
-    """A fitted prior: its kind, alpha0 (0 under `flat`), and the log evidence of both kinds.
+    """A fitted prior: alpha0 of `shrunk`, and the probability, (P,), that the row of a pair has that prior.
 
-    The evidence is NaN for a kind that was not asked for.
+    `evidence` is the log evidence of the whole. The probability is 1 for the kind `shrunk` and 0 for `flat`.
     """
 
-    shrunk: bool
     alpha: float
-    shrunk_evidence: float = math.nan
-    flat_evidence: float = math.nan
+    pools: Floats
+    evidence: float
 
 
 class Counts(NamedTuple):
@@ -59,10 +59,16 @@ class Counts(NamedTuple):
         return np.asarray(np.bincount(self.pair, weights=self.number, minlength=len(self.start) - 1), float)
 
 
+def flat_is_possible(setting: Setting) -> bool:
+    """Return whether the number of possible successors was declared, or is small."""
+    most = int(setting.support.max(initial=1))
+    return most <= MOST_UNDECLARED or most < setting.n_states
+
+
 def check_flat(setting: Setting) -> None:
     """Raise InvalidSetting where `flat` would spread its weight over more states than anybody declared."""
-    most = int(setting.support.max(initial=1))
-    if most > MOST_UNDECLARED and most == setting.n_states:
+    if not flat_is_possible(setting):
+        most = setting.n_states
         raise InvalidSetting(
             f"'world_prior' flat needs the number of possible successors of each pair, got {most} states and "
             "no declaration. Declare 'support', or use world_prior 'shrunk'."
@@ -89,55 +95,54 @@ def others_total(counts: Counts, setting: Setting) -> Floats:
 
 
 def shrunk_evidence(counts: Counts, setting: Setting, kappa: float) -> Floats:
-    """Return the log evidence of each alpha0 in ALPHAS: Dirichlet-multinomial, each pair given the others."""
+    """Return the log evidence of each alpha0 in ALPHAS by pair, (G, P), each pair given the others."""
     # Imported here: it takes long, and only posterior worlds need it.
     from scipy.special import gammaln
 
     pair, totals = counts.pair, counts.totals
     pooled = pooled_counts(counts, setting) + kappa * back_off(counts, setting.n_states)[counts.successor]
     mean = pooled / (others_total(counts, setting) + kappa)[pair]
-    tried = totals[totals > 0]
-    found = [
-        (gammaln(a) - gammaln(a + tried)).sum()
-        + (gammaln(a * mean + counts.number) - gammaln(a * mean)).sum()
-        for a in ALPHAS
-    ]
+    found = []
+    for a in ALPHAS:
+        entries = gammaln(a * mean + counts.number) - gammaln(a * mean)
+        by_pair = np.bincount(pair, weights=entries, minlength=len(totals))
+        found.append(by_pair + gammaln(a) - gammaln(a + totals))
     return np.array(found)
 
 
-def flat_evidence(counts: Counts, setting: Setting) -> float:
-    """Return the log evidence of `flat`: which states the possible successors are is unknown at first.
+def flat_evidence(counts: Counts, setting: Setting) -> Floats:
+    """Return the log evidence of `flat` by pair, (P,): which states can follow is unknown at first.
 
     With m possible successors among S states, u of them seen, their labels had probability
     m! / (m - u)! * (S - u)! / S!, and the counts that of a Dirichlet-multinomial.
     """
     from scipy.special import gammaln
 
-    totals, seen, S = counts.totals, np.diff(counts.start), setting.n_states
-    tried = totals > 0
-    n, u = totals[tried], seen[tried]
-    m = np.maximum(setting.support, seen)[tried]
+    n, u, S = counts.totals, np.diff(counts.start), setting.n_states
+    m = np.maximum(setting.support, u)
     rows = gammaln(FLAT_WEIGHT * m) - gammaln(FLAT_WEIGHT * m + n)
     rows += gammaln(m + 1.0) - gammaln(m - u + 1.0) + gammaln(S - u + 1.0) - gammaln(S + 1.0)
     entries = gammaln(FLAT_WEIGHT + counts.number) - gammaln(FLAT_WEIGHT)
-    return float(rows.sum() + entries.sum())
+    return np.asarray(rows + np.bincount(counts.pair, weights=entries, minlength=len(n)))
 
 
 def fit_prior(kind: str, counts: Counts, setting: Setting, kappa: float) -> Prior:
-    """Return the prior that the counts support best: alpha0, and with `auto` the kind.
+    """Return the prior that the counts support best.
 
-    Before anything was counted, `auto` is `flat` where that is possible: it assumes less.
+    Under `auto` a row has either prior with probability 1/2 before it is tried, and then with its posterior
+    probability; where `flat` is not possible, for want of a declared support, all are `shrunk`.
     """
+    P = setting.n_pairs
+    flat = flat_evidence(counts, setting) if kind == "flat" or flat_is_possible(setting) else None
     if kind == "flat":
-        return Prior(shrunk=False, alpha=0.0)
-    by_alpha = shrunk_evidence(counts, setting, kappa)
-    best = int(by_alpha.argmax())
-    alpha, evidence = ALPHAS[best] if len(counts.number) else FIRST_ALPHA, float(by_alpha[best])
-    if kind == "shrunk":
-        return Prior(True, alpha, shrunk_evidence=evidence)
-    try:
-        check_flat(setting)
-    except InvalidSetting:
-        return Prior(True, alpha, shrunk_evidence=evidence)
-    flat = flat_evidence(counts, setting)
-    return Prior(evidence > flat, alpha if evidence > flat else 0.0, evidence, flat)
+        assert flat is not None
+        return Prior(FIRST_ALPHA, np.zeros(P), float(flat.sum()))
+    shrunk = shrunk_evidence(counts, setting, kappa)
+    either = shrunk if kind == "shrunk" or flat is None else np.logaddexp(shrunk, flat) - math.log(2.0)
+    evidence = either.sum(axis=1)
+    best = int(evidence.argmax())
+    pools = np.ones(P)
+    if either is not shrunk:
+        pools = np.exp(shrunk[best] - either[best]) / 2.0
+    alpha = ALPHAS[best] if len(counts.number) else FIRST_ALPHA
+    return Prior(alpha, pools, float(evidence[best]))

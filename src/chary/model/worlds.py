@@ -32,7 +32,7 @@ from chary.model._world_draws import (
     sum_prior_into,
     sum_rows_into,
 )
-from chary.model.beliefs import FLAT_WEIGHT, Counts, Prior, back_off, fit_prior, others_total
+from chary.model.beliefs import FIRST_ALPHA, FLAT_WEIGHT, Counts, Prior, back_off, fit_prior, others_total
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -94,7 +94,13 @@ class Worlds:
     )
 
     def __init__(
-        self, setting: Setting, lanes: int, generator: np.random.Generator, *, kind: str, kappa: float = 100.0
+        self,
+        setting: Setting,
+        lanes: int,
+        generator: np.random.Generator,
+        *,
+        kind: str,
+        kappa: float = 100.0,
     ) -> None:
         P = setting.n_pairs
         self._setting, self._lanes, self._generator = setting, lanes, generator
@@ -106,7 +112,7 @@ class Worlds:
         self._sums = np.zeros((P, lanes))
         self._ends = generator.standard_gamma(FLAT_WEIGHT, (2, P, lanes))
         self._of_prior = np.zeros((2, P, lanes))
-        self.prior = Prior(shrunk=False, alpha=0.0)
+        self.prior = Prior(FIRST_ALPHA, np.zeros(P), 0.0)
         self.rows = WorldRows(
             start=self.counts.start,
             successor=self.counts.successor,
@@ -117,6 +123,7 @@ class Worlds:
             pooled=np.zeros(0),
             rest=np.zeros(P),
             back_off=np.zeros(setting.n_states),
+            pools=np.zeros((P, lanes)),
             total=np.zeros((P, lanes)),
             reward=np.zeros((P, lanes)),
         )
@@ -144,7 +151,8 @@ class Worlds:
         """Return all that the worlds depend on but the generator, for `restore`."""
         rows = {name: array.copy() for name, array in self.rows._asdict().items()}
         numbers = np.array([self.learnt, self._fitted_at])
-        prior = np.array(self.prior, dtype=np.float64)
+        alpha, pools, evidence = self.prior
+        prior = np.array([alpha, evidence, *pools])
         own = {"sums": self._sums.copy(), "ends": self._ends.copy(), "of_prior": self._of_prior.copy()}
         return {**rows, "count": self.counts.number.copy(), "numbers": numbers, "prior": prior, **own}
 
@@ -153,8 +161,8 @@ class Worlds:
         self.rows = WorldRows(**{name: np.array(arrays[name]) for name in WorldRows._fields})
         self.counts = Counts(self.rows.start, self.rows.successor, np.array(arrays["count"]))
         self.learnt, self._fitted_at = (int(each) for each in arrays["numbers"])
-        shrunk, *numbers = (float(each) for each in arrays["prior"])
-        self.prior = Prior(bool(shrunk), *numbers)
+        alpha, evidence = (float(each) for each in arrays["prior"][:2])
+        self.prior = Prior(alpha, np.array(arrays["prior"][2:]), evidence)
         self._sums, self._ends = np.array(arrays["sums"]), np.array(arrays["ends"])
         self._of_prior = np.array(arrays["of_prior"])
 
@@ -168,10 +176,9 @@ class Worlds:
             kept = np.searchsorted(keys, known)
             pair, successor = np.divmod(keys, S)
             start = np.searchsorted(pair, np.arange(self._setting.n_pairs + 1))
-            if not self.prior.shrunk:
-                new = np.ones(n, dtype=bool)
-                new[kept] = False
-                relabel_into(rows.atom_state, rows.atom_start, rows.start, pair[new], successor[new])
+            new = np.ones(n, dtype=bool)
+            new[kept] = False
+            relabel_into(rows.atom_state, rows.atom_start, rows.start, rows.pools, pair[new], successor[new])
             self.counts = Counts(start, successor, _moved(self.counts.number, kept, n))
             self.rows = rows._replace(
                 start=start,
@@ -188,29 +195,28 @@ class Worlds:
         self.prior = fit_prior(self._kind, self.counts, setting, self._kappa)
         self._fitted_at = self.learnt
         start, successor, number = self.counts
-        if self.prior.shrunk:
-            smallest, jumps = smallest_jump(self.prior.alpha)
-            numbers = self._generator.poisson(jumps, P * L)
-            spread = self._kappa * back_off(self.counts, S)
-            mean_below = self.prior.alpha * -math.expm1(-smallest)
-            rest = mean_below / (others_total(self.counts, setting) + self._kappa)
-        else:
-            numbers = np.tile(np.maximum(setting.support, np.diff(start)), L)
-            spread, rest = np.zeros(S), np.zeros(P)
+        pools = (self._generator.random((P, L)) < self.prior.pools[:, None]).astype(np.float64)
+        smallest, jumps = smallest_jump(self.prior.alpha)
+        possible = np.maximum(setting.support, np.diff(start))
+        numbers = np.where(pools.T > 0.0, self._generator.poisson(jumps, (L, P)), possible)
         atom_start = np.concatenate([[0], np.cumsum(numbers)])
         states, weights = (np.zeros(atom_start[-1], dtype=each) for each in (np.int32, np.float32))
-        if self.prior.shrunk:
-            pair_start = np.array(setting.pair_start)
-            draw_shrunk_into(
-                states, weights, atom_start, start, successor, number, spread, pair_start, smallest,
-                self._generator,
-            )  # fmt: skip
-        else:
-            draw_flat_into(states, weights, atom_start, start, successor, S, FLAT_WEIGHT, self._generator)
-        self.rows = self.rows._replace(
-            atom_start=atom_start, atom_state=states, atom_weight=weights, pooled=number.copy(), rest=rest,
-            back_off=spread,
+        spread, pair_start = self._kappa * back_off(self.counts, S), np.array(setting.pair_start)
+        draw_shrunk_into(
+            states, weights, atom_start, start, successor, number, spread, pair_start, pools, smallest,
+            self._generator,
         )  # fmt: skip
+        draw_flat_into(states, weights, atom_start, start, successor, S, pools, FLAT_WEIGHT, self._generator)
+        mean_below = self.prior.alpha * -math.expm1(-smallest)
+        self.rows = self.rows._replace(
+            atom_start=atom_start,
+            atom_state=states,
+            atom_weight=weights,
+            pooled=number.copy(),
+            rest=mean_below / (others_total(self.counts, setting) + self._kappa),
+            back_off=spread,
+            pools=pools,
+        )
         sum_prior_into(
             self._of_prior, self.rows, self._rewards, np.array(setting.pair_start), float(spread.sum())
         )

@@ -202,8 +202,9 @@ def _state_into(plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int) 
             everybody[k] += own[k]
     for p in range(first, last):
         row, own, rest, atoms = q[p - first], pooled[p - first], rows.rest[p], plan.atoms[p]
+        pools = rows.pools[p]
         for k in range(L):
-            worth = row[k] + rest * (everybody[k] - own[k]) + atoms[k]
+            worth = row[k] + rest * pools[k] * (everybody[k] - own[k]) + atoms[k]
             value = rows.reward[p, k] + shape.discount * worth / rows.total[p, k]
             row[k] = min(max(value, 0.0), most)
 

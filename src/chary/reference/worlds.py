@@ -71,7 +71,7 @@ def dense_weights(worlds: Worlds, setting: Setting) -> Floats:
         pairs = range(setting.pair_start[s], setting.pair_start[s + 1])
         for p in pairs:
             others = sum((pooled[q] for q in pairs if q != p), np.zeros(S))
-            dense[p] += (rows.rest[p] * (others + rows.back_off))[:, None]
+            dense[p] += (rows.rest[p] * (others + rows.back_off))[:, None] * rows.pools[p]
     return dense
 
 

@@ -23,7 +23,7 @@ from chary.planner._worlds import new_world_plan, plan_worlds_into, shape_of
 from chary.randomness import generator_for
 from chary.shield import Rule
 from chary.shield.worlds import Panel
-from chary.simulation._chains import FREE, new_chains
+from chary.simulation._chains import FREE, PENDING, new_chains
 from chary.simulation._compiled import Arrays, Blocks, arrays_of, chain_log_of
 from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._judge import Judge, mean_at_start, set_incumbent_into, true_value
@@ -62,8 +62,13 @@ class WorldsRun:
         self._generator = generator_for(seed, "worlds")
         shield = agent if isinstance(agent, CharyUCBVI) else None
         self._optimistic = shield is not None and shield.explorer == "optimistic"
-        lanes = K + EXPLORERS
-        self.worlds = Worlds(setting, lanes, self._generator, kind=agent.world_prior, kappa=agent.kappa)
+        self.worlds = Worlds(
+            setting,
+            K + EXPLORERS,
+            self._generator,
+            kind=agent.world_prior,
+            kappa=agent.kappa,
+        )
         rank = agent.tie_rank(setting, generator_for(seed, "agent"))
         # The prior policy's action comes before all others.
         rank = np.where(prior[pair_states(setting)] == setting.pair_action, -1, rank)
@@ -209,6 +214,9 @@ class WorldsRun:
         player, judge = self._player, self._judge
         optimism = 1.0 if self._optimistic else math.nan
         plan_worlds_into(player.plan, player.rows, player.shape, self._agent.pessimism, optimism)
+        # A chain without a step has no explorer to be true to: it takes the newest.
+        for slot in np.flatnonzero((self.chains.status == PENDING) & (self.chains.length == 0)):
+            self.chains.explorer[slot] = player.plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
         judge.v_true[:] = true_value(judge, player.plan.baseline, self._scratch)
         self._worth = mean_at_start(judge, judge.v_true)
 
