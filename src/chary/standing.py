@@ -53,7 +53,9 @@ INDEPENDENT = (
 )
 NO_OWN_BUDGET = "an episode that draws the candidate has no budget of its own, the coin was tossed before"
 
-_COIN = "no episode has an expected loss above the budget, before its coin and compared with the incumbent"
+_COIN = (
+    "no episode has an expected loss above the budget before its coin is tossed, compared with the incumbent"
+)
 _BUDGET = "no episode has an expected loss above its budget, compared with its own baseline"
 _INTERVAL = "the interval contains the policy's value"
 PROMISES = {"budget": _BUDGET, "coin": _COIN}

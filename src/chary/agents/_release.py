@@ -59,6 +59,13 @@ class Evidence(NamedTuple):
     lower: float
     upper: float
 
+    def describe(self) -> str:
+        """Return the evidence in a few words."""
+        lost = f" ({self.lost} lost)" if self.lost else ""
+        return (
+            f"{self.returns} returns{lost}, mean {self.mean:.6g}, value {self.lower:.6g} to {self.upper:.6g}"
+        )
+
 
 class Change(NamedTuple):
     """A promotion or the end of a candidate, with the evidence; `episode` is the number begun before it."""
@@ -68,6 +75,14 @@ class Change(NamedTuple):
     probability: float
     candidate: Evidence
     incumbent: Evidence
+
+    def describe(self) -> str:
+        """Return the change and its evidence as one line."""
+        return (
+            f"policy {self.candidate.policy} {self.kind} after {self.episode} episodes, at p = "
+            f"{self.probability:.3g}: {self.candidate.describe()}; incumbent {self.incumbent.policy}: "
+            f"{self.incumbent.describe()}"
+        )
 
 
 class Slot:

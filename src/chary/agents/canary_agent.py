@@ -385,7 +385,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
         if self.release.settle():
             self._proposals.consider(self.release, self._knowledge)
         for change in self.changes[known:]:
-            log.info("canary: policy %d %s: %s", change.candidate.policy, change.kind, change)
+            log.info("canary: %s", change.describe())
 
 
 def _shares(policy: Any, setting: Setting) -> Floats:

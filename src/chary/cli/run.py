@@ -88,7 +88,12 @@ def _run(
     if as_json:
         print(json_line(summary))
     else:
-        show(("", f"{agent} on {problem}"), _readable(summary | {"standing": run.standing.label}))
+        canary = {f"canary_{name}": value for name, value in summary.pop("canary", {}).items()}
+        canary.pop("canary_changes", None)
+        shown = summary | canary | {"standing": run.standing.label}
+        show(("", f"{agent} on {problem}"), _readable(shown))
+        for change in run.canary.changes if run.canary is not None else ():
+            print(f"{change.describe()}.")
         print(run.standing.describe())
         if spec.shielded:
             print(f"The largest true gap of a step that was played is {summary['largest_gap']:.4g}.")

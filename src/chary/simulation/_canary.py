@@ -233,7 +233,7 @@ class CanaryRun:
         for k in range(block.first, following):
             assigned, slot = release.begin(block.agent[k - block.offset, 0])
             self._policy[k] = assigned.policy
-            slot.resolve(min(self._record.episodes.returns[k] / self._cap, 1.0))
+            slot.resolve(min(float(self._record.episodes.returns[k]) / self._cap, 1.0))
         if release.settle():
             changed = len(release.changes)
             if self._proposals.consider(release, self.knowledge) or changed != self._changes:
