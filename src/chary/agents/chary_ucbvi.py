@@ -49,7 +49,7 @@ class CharyUCBVI(WorldsSpec):
         risk: Probability, in (0, 1), of exceeding the budget in an episode, given the prior of the worlds.
         explorer: Whether explorers are the optimal policies of single posterior worlds or, with optimistic,
             maximise mean + sd over the exploring worlds.
-        pool: Largest number of chains open at once, >= 1.
+        pool: Largest number of chains open at once, >= 1, by default 1000. With posterior worlds it is 30.
         clock: Whether explorers count the steps of the episode or, with meta, of the chain.
         data: Whether explorers learn from all data or, with meta, from the warm-up and finished chains.
         patience: Number of episodes without an advance after which a chain is abandoned. None never abandons.
@@ -68,7 +68,8 @@ class CharyUCBVI(WorldsSpec):
     charge: Annotated[str, (*CHARGES, *WORLD_CHARGES)] = ""
     risk: float = 0.0001
     explorer: Annotated[str, EXPLORERS] = "sampled"
-    pool: int = 1000
+    # Resolved when a specification is made, so that everybody reads a number.
+    pool: int = None  # type: ignore[assignment]
     clock: Annotated[str, CLOCKS] = "episode"
     data: Annotated[str, DATA] = "all"
     patience: int | None = None
@@ -78,6 +79,8 @@ class CharyUCBVI(WorldsSpec):
     def __post_init__(self) -> None:
         if self.charge == "":
             object.__setattr__(self, "charge", "worlds" if self.bonus == POSTERIOR else "coupled")
+        if self.pool is None:
+            object.__setattr__(self, "pool", 30 if self.bonus == POSTERIOR else 1000)
         self.check()
 
     def check(self) -> None:
