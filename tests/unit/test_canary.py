@@ -11,11 +11,13 @@ import pytest
 import chary
 from chary.agents._candidates import lower_policy, posterior_policy, reach
 from chary.agents._release import Release
+from chary.agents.canary_agent import CANARY_FILE
 from chary.envs import TabularEnv, riverswim
 from chary.errors import CharyError, InvalidData, InvalidSetting, OutOfOrder, UnknownName
 from chary.mdp import FiniteMDP, Setting
 from chary.rollouts import rollout
 from chary.standing import Standing
+from chary.storage.sealed import pack, unpack
 
 TOLD = Setting.declare(n_states=3, n_actions=2, horizon=2, terminal=[2])
 KEEP = np.zeros(3, dtype=np.int64)
@@ -256,3 +258,46 @@ def test_a_policy_is_compared_where_it_can_get() -> None:
         found = find(mdp.setting, agent._knowledge, stay)
         assert found.shape == (3, 3)
     assert lower_policy(mdp.setting, agent._knowledge, swim)[2].tolist() == [1, 1, 1]
+
+
+def _tampered(name: str, arrays: dict[str, Any], about: dict[str, Any]) -> None:
+    """Change one thing in a file so that it can no longer be of this agent."""
+    if name == "action":
+        arrays["release.tables"][0, 0, 0] = 7
+    elif name == "policy":
+        about["release"]["incumbent"] = 99
+    elif name == "bound":
+        arrays["release.counted"][0, -1] = 1.5
+    elif name == "returns":
+        arrays["release.counted"][0, 3] = 1e9
+    elif name == "known":
+        about["release"]["waiting"][0] = [[True, 0.5, 0.5]]
+    elif name == "probability":
+        about["open"][0][2][2] = 2.0
+    elif name == "place":
+        about["open"][0][3] = 5
+    elif name == "uniforms":
+        arrays["uniforms"][:] = 2.0
+    elif name == "agent":
+        about["spec"][0] = "chary"
+    else:
+        arrays["rank"][:] = 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["action", "policy", "bound", "returns", "known", "probability", "place", "uniforms", "agent", "rank"],
+)
+def test_a_file_that_was_changed_and_sealed_again_is_refused(tmp_path: Path, name: str) -> None:
+    agent = new_agent()
+    for k in range(5):
+        step(agent, k, 1.0)
+    agent.begin("open", 0)
+    agent.act("open", 0, 0)
+    agent.save(tmp_path / "agent.npz")
+    about, arrays = unpack(CANARY_FILE, (tmp_path / "agent.npz").read_bytes())
+    arrays = {each: np.array(array) for each, array in arrays.items()}
+    _tampered(name, arrays, about)
+    (tmp_path / "agent.npz").write_bytes(pack(CANARY_FILE, arrays, about))
+    with pytest.raises(InvalidData, match="'path' must contain a canary"):
+        chary.CanaryAgent.load(tmp_path / "agent.npz")

@@ -71,7 +71,7 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> CanaryAgent:
     tables = np.asarray(arrays["release.tables"])
     if tables.ndim != 3 or not len(tables):
         raise InvalidData("'tables' must be policies of this problem, got none.")
-    tables = as_array("release.tables", arrays, (len(tables), H, S), np.int16, below=A)
+    tables = as_array("release.tables", arrays, (len(tables), H, S), np.int32, below=A)
     for table in tables:
         check_policy("tables", table, setting, np.asarray(arrays["facts.ends"], dtype=bool))
     shares = np.asarray(arrays["release.shares"])

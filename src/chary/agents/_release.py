@@ -229,7 +229,7 @@ class Release:
         """Return arrays and plain values for `restore`."""
         tried = self.tried
         arrays: dict[str, NDArray[Any]] = {
-            "tables": np.stack([each.actions for each in tried]).astype(np.int16),
+            "tables": np.stack([each.actions for each in tried]).astype(np.int32),
             "shares": tried[0].shares,
             "counted": np.array([[getattr(each, name) for name in COUNTED] for each in tried], dtype=float),
         }

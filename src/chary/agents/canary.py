@@ -17,8 +17,8 @@ CANDIDATES = ("posterior", "lower")
 class Canary(AgentSpec):
     """Releases the learner's policies to a share of the episodes, docs/canary.md.
 
-    The incumbent is the policy in `prior`, or else the warm-up's baseline. Options of bounds are used to find
-    candidates with `candidates` lower, and never for the promise.
+    The incumbent is the policy in `prior`, of probabilities the likeliest actions, or else the warm-up's
+    baseline. Bounds by state are used to find candidates with `candidates` lower, and never for the promise.
 
     Args:
         candidates: Source of candidates: the best policy of posterior worlds, or of lower bounds.
