@@ -77,6 +77,7 @@ class CharyUCBVI(WorldsSpec):
     calibration: CalibrationRecord | None = None
 
     def __post_init__(self) -> None:
+        check_type("bonus", self.bonus, str, "the name of a family of bounds")
         if self.charge == "":
             object.__setattr__(self, "charge", "worlds" if self.bonus == POSTERIOR else "coupled")
         if self.pool is None:

@@ -113,6 +113,7 @@ class AgentSpec:
 
     def check(self) -> None:
         """Raise a CharyError at the first option that is out of range."""
+        check_type("bonus", self.bonus, str, "the name of a family of bounds")
         if self.eta is not None:
             check_real("eta", self.eta, low=0.0, way_out="Use rule 'unlimited' for no budget at all.")
         check_choice("reward", self.reward, REWARD_KNOWLEDGE)
