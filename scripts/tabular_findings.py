@@ -42,6 +42,12 @@ class Summary:
             rows_of(tables / f"{kind}.csv") for kind in ("summary", "differences")
         )
         self.claims: list[dict[str, Any]] = json.loads((within / name / "claims.json").read_text())["claims"]
+        self.runs: dict[str, int] = json.loads((within / name / "provenance.json").read_text())["runs"]
+
+    @property
+    def current(self) -> bool:
+        """Whether the tables were made since deficits have two references."""
+        return "violations_incumbent" in self.rows[0]
 
     def row(self, where: Where) -> dict[str, str]:
         """Return the row of an algorithm at a budget.
