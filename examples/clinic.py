@@ -21,7 +21,7 @@ from chary.data import Log, inspect, read_log, write_log
 from chary.evaluation import evaluate_policy
 from chary.presets import preset
 
-BEDS, ETA = 50, 0.1  # exploring may cost a patient at most 10 percentage points of survival
+BEDS, ETA = 50, 0.1  # exploring may cost a patient at most 10 percentage points of survival, in expectation
 WARD = chary.envs.make("sepsis")
 SETTING = WARD.told()  # what agents may know: states, allowed treatments, the horizon; no probabilities
 USUAL_CARE = np.array(WARD.recorded_policy)  # the most frequent treatment per state

@@ -18,7 +18,7 @@ import chary.envs.hiv
 from chary import Transition
 from chary.deep import DeepAgent, DeepOptions
 
-ETA = 40.0  # what an episode may lose compared with its baseline, in standardised rewards
+ETA = 40.0  # what an episode may lose compared with its baseline, in expectation and standardised rewards
 OPTIONS = DeepOptions(eta=ETA, width=32, features=32, batch=32, replay=20_000, pretraining=1_000)
 
 
