@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.parity.same_runs import (
+    BY_BOUNDS,
     PATIENCE,
     POOLS,
     PROBLEMS,
@@ -20,7 +21,7 @@ from tests.parity.same_runs import (
     specs,
 )
 
-from chary.agents import AGENTS, UCBVI, AgentSpec, Baseline, CharyUCBVI, make_agent
+from chary.agents import UCBVI, AgentSpec, Baseline, CharyUCBVI, make_agent
 from chary.agents.chary_ucbvi import DATA
 from chary.envs import inventory, riverswim
 from chary.mdp import FiniteMDP
@@ -62,7 +63,7 @@ def test_the_problems_tried_have_all_that_can_go_wrong() -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", BY_BOUNDS)
 def test_every_agent_plays_the_same_run_on_every_problem(name: str, problem: str) -> None:
     mdp = PROBLEMS[problem]
     options = {"eta": 0.4 * mdp.scale.span, "bonus": "bernstein", "bonus_scale": 0.01, "reward": "known"}
@@ -126,7 +127,7 @@ def test_a_long_run_repacks_its_counts_and_stays_the_same() -> None:
     assert compiled.chains.finished > 10
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", BY_BOUNDS)
 def test_same_seed_same_bytes_and_other_seed_other_bytes(name: str) -> None:
     mdp = inventory(horizon=8)
     spec = make_agent(name, eta=0.4, bonus="bernstein", bonus_scale=0.01)

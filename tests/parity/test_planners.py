@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.parity.same_runs import PROBLEMS, check_same_run, draw_mdp, needed_by, specs
+from tests.parity.same_runs import BY_BOUNDS, PROBLEMS, check_same_run, draw_mdp, needed_by, specs
 
 from chary import simulation
 from chary._compile import OPTIONS
-from chary.agents import AGENTS, UCBVI, AgentSpec, CharyUCBVI, make_agent
+from chary.agents import UCBVI, AgentSpec, CharyUCBVI, make_agent
 from chary.agents._mixtures import UCBVI as UCBVI_KIND
 from chary.agents._mixtures import new_mixture
 from chary.arrays import Floats, Ints
@@ -72,7 +72,7 @@ def test_any_agent_on_any_problem_plays_the_run_of_the_full_planner(
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", BY_BOUNDS)
 def test_every_agent_plays_the_run_of_the_full_planner_on_every_problem(name: str, problem: str) -> None:
     mdp = PROBLEMS[problem]
     deviating = 0

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.parity.same_runs import PROBLEMS, SCALES, check_same_run, draw_mdp, specs
+from tests.parity.same_runs import BY_BOUNDS, PROBLEMS, SCALES, check_same_run, draw_mdp, specs
 
-from chary.agents import AGENTS, AgentSpec, CharyUCBVI, make_agent
+from chary.agents import AgentSpec, CharyUCBVI, make_agent
 from chary.envs import riverswim
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp import FiniteMDP
@@ -42,7 +42,7 @@ def play_disturbed(mdp: FiniteMDP, spec: AgentSpec, stops: list[int], **options:
 
 
 @pytest.mark.parametrize("bonus", ["hoeffding", "kl"])
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", BY_BOUNDS)
 def test_every_agent_resumes_where_it_stopped(name: str, bonus: str) -> None:
     mdp = PROBLEMS["inventory"]
     spec = make_agent(name, eta=0.4, bonus=bonus, bonus_scale=SCALES[bonus])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from chary.agents.protocol import POSTERIOR
-from chary.agents.worlds import WorldsSpec
+from chary.agents.worlds import WORLD_OPTIONS, WorldsSpec
 from chary.errors import (
     InvalidBudget,
     InvalidSetting,
@@ -169,4 +169,6 @@ class CharyUCBVI(WorldsSpec):
         """Return what a calibration must share with a run of this agent, by the names of its record."""
         prior = self.prior if isinstance(self.prior, str) else "none" if self.prior is None else "given"
         played = {"prior": prior, "episodes": episodes, "warmup": warmup}
-        return {"ties": "index", **self.options(), "eta": self.eta, "delta": self.delta, **played}
+        # Scaled bounds, the only ones with a calibration, have no worlds.
+        options = {name: value for name, value in self.options().items() if name not in WORLD_OPTIONS}
+        return {"ties": "index", **options, "eta": self.eta, "delta": self.delta, **played}
