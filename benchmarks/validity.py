@@ -1,9 +1,9 @@
 """Violations of the promise over independent runs on inventory, docs/algorithm.md sections 1 and 7.
 
-The promise is about whole runs: with probability >= 1 - delta no episode of a run loses more than eta
-compared with its baseline. So the evidence is a binomial over runs; its Clopper-Pearson interval is compared
-with delta. Bounds are `kl` with known rewards, certified. A guarantee that never explores, or where nothing
-could go wrong, would show nothing. So each row also counts the runs in which actions other than the
+The promise is about whole runs: with probability >= 1 - delta no episode of a run has an expected loss above
+eta, compared with its baseline. So the evidence is a binomial over runs; its Clopper-Pearson interval is
+compared with delta. Bounds are `kl` with known rewards, certified. A guarantee that never explores, or where
+nothing could go wrong, would show nothing. So each row also counts the runs in which actions other than the
 baseline's were played, and the control, rule `unlimited` from the same warm-up, counts how often the budget
 would have been broken without the shield. Rule `capped` promises only where every true gap of every baseline
 played is at most its step bound: that is checked at every (t, s, a) of every episode, and runs in which it

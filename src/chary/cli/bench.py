@@ -80,7 +80,7 @@ def _demo(
         folder.write({"demo.png": demo.draw(results)})
     show(demo.COLUMNS, [demo.row(contestant, run) for contestant, run in results])
     print(
-        "A deficit is the loss of an episode from leaving the algorithm's own baseline; "
+        "A deficit is the expected loss of an episode from leaving the algorithm's own baseline; "
         f"'broke {demo.JUDGED_AT:g}' applies that budget to all of them."
     )
     print(f"Figure: {folder.path / 'demo.png'}")
