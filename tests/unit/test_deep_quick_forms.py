@@ -53,7 +53,7 @@ def test_one_patient_by_scalars_is_one_by_vectors() -> None:
     rng = np.random.default_rng(2)
     for action in range(4):
         start = jnp.asarray(START * rng.lognormal(0.0, 0.7, 6))[:, None]
-        q = jnp.asarray(jax_step.under_treatment(patient(5).vector, *EFFICACIES[action]))[:, None]
+        q = jnp.asarray(jax_step.rk.under_treatment(patient(5).vector, *EFFICACIES[action]))[:, None]
         after, done = jax_step._flow_in_scalars(q, start)
         expected, _ = jax_step._flow_in_vectors(q, start)
         np.testing.assert_allclose(after, expected, rtol=1e-9)
@@ -63,6 +63,6 @@ def test_one_patient_by_scalars_is_one_by_vectors() -> None:
 def test_scalars_that_cannot_be_integrated_say_so() -> None:
     from chary.envs.hiv import EFFICACIES, START, patient
 
-    q = jnp.asarray(jax_step.under_treatment(patient(5).vector, *EFFICACIES[0]))[:, None]
+    q = jnp.asarray(jax_step.rk.under_treatment(patient(5).vector, *EFFICACIES[0]))[:, None]
     _, done = jax_step._flow_in_scalars(q, jnp.asarray(START).at[4].set(1e300)[:, None])
     assert done.tolist() == [0.0]
