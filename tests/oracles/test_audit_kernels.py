@@ -157,10 +157,14 @@ def specs(draw: st.DrawFn, mdp: FiniteMDP, *names: str) -> AgentSpec:
     return make_agent(name, **options)
 
 
+# Those whose decisions a TabularAgent repeats: the canary's and those of worlds have tests of their own.
+REPLAYED = [name for name in AGENTS if name not in ("canary", "psrl")]
+
+
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_every_episode_is_judged_as_the_audit_judges_it(data: st.DataObject, seed: int) -> None:
     mdp = draw_mdp(np.random.default_rng(seed))
-    spec = data.draw(specs(mdp, *AGENTS))
+    spec = data.draw(specs(mdp, *REPLAYED))
     run, again = run_of(mdp, spec, seed), replay(mdp, spec, seed)
     truth, span = Truth(mdp), mdp.scale.span
     # The policy of the first day is the user's where there is one.

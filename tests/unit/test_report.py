@@ -739,9 +739,9 @@ def test_studies_show_every_budget_that_they_share(tmp_path: Path) -> None:
         assert [panel.title for panel in charts[key].panels] == [
             f"η = {eta:g}: {what}"
             for eta in ETAS
-            for what in ("regret", "violations per 1,000 episodes", "exploring steps")
+            for what in ("regret", "violations per 1,000 episodes", "exploring steps", "deviating steps")
         ]
-        assert charts[key].columns == 3
+        assert charts[key].columns == 4
 
 
 def test_pools_are_shown_against_their_size(tmp_path: Path) -> None:

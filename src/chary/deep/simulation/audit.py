@@ -114,7 +114,7 @@ def audit_episode(
         ...     state, log, steps = proceed(walk, options, state, 1, record=True)
         ...     found = audit_episode(walk, options, state.plan, jax.tree.map(lambda x: x[0], steps))
         ...     float(found.deficit), int(found.deviations), abs(float(found.signed_deficit)) < 1e-12
-        (0.0, 0, True)
+        (0.99, 2, True)
     """
     truth = audit_steps(environment, options, plan, steps, lanes=lanes)
     found: EpisodeAudit = _summed(options, steps, truth)
