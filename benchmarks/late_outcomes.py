@@ -14,6 +14,8 @@ Four ways of going wrong, each over independent runs with certified bounds (`kl`
 - survivors: one episode at a time, and half of the patients on the way to a cure are abandoned;
 - lossy: 200 beds, delays that depend on the outcome, and 5 % of all outcomes lost.
 
+The last three cases play posterior worlds, whose promise is one per episode: at most 1 % of them.
+
 A run is broken if any proposal was played. `lanes` needs Gymnasium; `--without-lanes` leaves it
 out. The table goes to stdout, the numbers to benchmarks/results/late-outcomes.json.
 """
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     import gymnasium
 
 DELTA = 0.1
+# The credible risk per episode of posterior worlds.
+RISK = 0.01
 START, ON_THE_WAY, END = range(3)
 TREAT, SKIP = range(2)
 RESULTS = Path(__file__).parent / "results" / "late-outcomes.json"
@@ -49,7 +53,7 @@ class Outcome(NamedTuple):
     broken: int
 
 
-def new_agent(eta: float, *, losses: bool = False) -> chary.TabularAgent:
+def new_agent(eta: float, *, losses: bool = False, bonus: str = "kl") -> chary.TabularAgent:
     """Return an agent whose baseline treats every patient and whose budget is `eta`."""
     setting = chary.Setting.declare(
         n_states=3,
@@ -60,9 +64,8 @@ def new_agent(eta: float, *, losses: bool = False) -> chary.TabularAgent:
         value_cap=1.0,
     )
     own = chary.OwnBaseline.declare(np.zeros((2, 3), dtype=int), setting, role="only")
-    return chary.TabularAgent(
-        chary.CharyUCBVI(eta=eta, bonus="kl", delta=DELTA), setting, own=own, losses=losses
-    )
+    spec = chary.CharyUCBVI(eta=eta, bonus=bonus, delta=DELTA, risk=RISK)
+    return chary.TabularAgent(spec, setting, own=own, losses=losses)
 
 
 def treat(agent: chary.TabularAgent, episode: int, generator: np.random.Generator) -> tuple[bool, bool]:
@@ -84,9 +87,11 @@ def cure(agent: chary.TabularAgent, episode: int) -> None:
     agent.finish(episode)
 
 
-def beds(seed: int, *, eta: float, n_beds: int = 200, delay: int = 50, rounds: int = 120) -> Outcome:
+def beds(
+    seed: int, *, eta: float, n_beds: int = 200, delay: int = 50, rounds: int = 120, bonus: str = "kl"
+) -> Outcome:
     """Play `n_beds` episodes at once; the outcome of a cure is observed `delay` rounds later."""
-    agent, generator = new_agent(eta), np.random.default_rng(seed)
+    agent, generator = new_agent(eta, bonus=bonus), np.random.default_rng(seed)
     begun = broken = 0
     due: list[tuple[int, int] | None] = [None] * n_beds
     for now in range(rounds):
@@ -102,9 +107,11 @@ def beds(seed: int, *, eta: float, n_beds: int = 200, delay: int = 50, rounds: i
     return Outcome(begun, broken)
 
 
-def lossy(seed: int, *, eta: float, n_beds: int = 200, delay: int = 50, rounds: int = 120) -> Outcome:
+def lossy(
+    seed: int, *, eta: float, n_beds: int = 200, delay: int = 50, rounds: int = 120, bonus: str = "kl"
+) -> Outcome:
     """Play `beds` where, besides, one in twenty outcomes is never observed; losses are declared."""
-    agent, generator = new_agent(eta, losses=True), np.random.default_rng(seed)
+    agent, generator = new_agent(eta, losses=True, bonus=bonus), np.random.default_rng(seed)
     begun = broken = 0
     due: list[tuple[int, int] | None] = [None] * n_beds
     for now in range(rounds):
@@ -129,9 +136,9 @@ def lossy(seed: int, *, eta: float, n_beds: int = 200, delay: int = 50, rounds: 
     return Outcome(begun, broken)
 
 
-def survivors(seed: int, *, eta: float, episodes: int = 1500) -> Outcome:
+def survivors(seed: int, *, eta: float, episodes: int = 1500, bonus: str = "kl") -> Outcome:
     """Play one episode at a time; the patients on the way to a cure never come back."""
-    agent, generator = new_agent(eta), np.random.default_rng(seed)
+    agent, generator = new_agent(eta, bonus=bonus), np.random.default_rng(seed)
     broken = 0
     for episode in range(episodes):
         skipped, cured = treat(agent, episode, generator)
@@ -211,6 +218,9 @@ CASES: dict[str, Callable[[int], Outcome]] = {
     "lanes, 256, eta 0.25": lambda seed: lanes(seed, eta=0.25),
     "survivors abandoned, eta 0.1": lambda seed: survivors(seed, eta=0.1),
     "beds, 200 open, 5 % lost, eta 0.25": lambda seed: lossy(seed, eta=0.25),
+    "worlds, beds, 200 open, eta 0.25": lambda seed: beds(seed, eta=0.25, bonus="posterior"),
+    "worlds, survivors abandoned, eta 0.1": lambda seed: survivors(seed, eta=0.1, bonus="posterior"),
+    "worlds, beds, 5 % lost, eta 0.25": lambda seed: lossy(seed, eta=0.25, bonus="posterior"),
 }
 
 

@@ -174,7 +174,7 @@ def check_report(report: Path) -> None:
     Raises:
         SystemExit: if a part is missing.
     """
-    names = ("index.html", "claims.json", "experiment.toml", "tables/summary.csv", "tables/claims.csv")
+    names = ("index.html", "claims.json", "experiment.toml", "tables/summary.csv")
     missing = [name for name in names if not (report / name).is_file()]
     if missing or not any((report / "figures").glob("*.png")):
         missing = missing or ["figures/*.png"]
@@ -258,12 +258,12 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: s
         "are in [provenance.json](provenance.json). The report with the same figures to point at is "
         f"`{where_from}/report/index.html` once the command has run.",
         *([table_1(rows_of(compared)), *told["reading"]] if compared.is_file() else []),
-        "## The paper's claims",
+        *(["## The paper's claims"] if claims else []),
         *(
             f"### Under other conditions: {where}\n\n{text}" if where else text
             for where, text in answers.items()
         ),
-        "The rule behind each verdict is in [tables/claims.csv](tables/claims.csv).",
+        *(["The rule behind each verdict is in [tables/claims.csv](tables/claims.csv)."] if claims else []),
         "## Figures",
         "\n".join(f"![{path.stem}](figures/{path.name})" for path in figures),
         "## Numbers",

@@ -26,6 +26,7 @@ from tabular_findings import (
     table,
     verdict_table,
 )
+from worlds_findings import worlds
 
 
 def scales(s: Summary, eta: float) -> str:
@@ -209,6 +210,7 @@ Results of `chary reproduce sepsis` and `chary reproduce inventory`: [sepsis](se
 `python scripts/write_findings.py` from those tables. Intervals are over runs: episodes of one run depend on each other.
 
 {sepsis(s)}
+{worlds()}
 {inventory(i)}
 {changes(s, i)}{hiv()}"""
 

@@ -6,6 +6,9 @@ import ast
 import importlib
 import importlib.util
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -175,5 +178,22 @@ def test_workflows_and_ci_call_targets_of_the_makefile() -> None:
     )
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     called = set(re.findall(r"\bmake ([\w-]+)(?= PYTHON=|\n)", workflow))
-    assert called == {"lint", "types", "peers", "suite", "docs", "wheel-test"}
+    assert called == {"lint", "types", "peers", "suite", "docs", "wheel-test", "test-lowest", "audit"}
     assert called | {"test"} <= targets
+
+
+def test_the_list_of_dependencies_is_up_to_date() -> None:
+    script = ROOT / "scripts" / "list_dependencies.py"
+    assert subprocess.run([sys.executable, script, "--check"]).returncode == 0, f"run python {script.name}"
+
+
+def test_every_requirement_is_locked_with_hashes_and_names_no_host() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    asked = [*project["dependencies"], *(each for extra in extras for each in extra)]
+    names = {re.split(r"[\[<>=]", each)[0] for each in asked} - {"chary"}
+    texts = [(ROOT / "constraints" / name).read_text(encoding="utf-8") for name in ("dev.txt", "peers.txt")]
+    entries = [entry for text in texts for entry in re.split(r"\n(?=\S)", text)]
+    assert names <= {entry.split("==")[0] for entry in entries}
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert not any("://" in text for text in texts)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import chary
-from chary.storage.files import as_json, npz_bytes
+from chary.storage.archives import npz_bytes
+from chary.storage.files import as_json
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment

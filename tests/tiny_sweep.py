@@ -9,7 +9,8 @@ import numpy as np
 
 import chary
 from chary.simulation.run import Run, run_arrays
-from chary.storage.files import as_json, npz_bytes
+from chary.storage.archives import npz_bytes
+from chary.storage.files import as_json
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.spec import Experiment, Study, Variant
 from chary.sweeps.tabular import Algorithm, Conditions, problem_and_agent

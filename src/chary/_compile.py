@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import hashlib
+import logging
 import os
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -17,9 +22,12 @@ if "NO_COLOR" in os.environ:
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numba
+from numba.core import config as numba_config
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
+from numba.core.dispatcher import Dispatcher
 from numba.core.typed_passes import AnnotateTypes
 
 __all__ = ["bare", "calling", "folded", "inner", "jit", "jit_bare", "kernel_of"]
@@ -36,6 +44,109 @@ OPTIONS: dict[str, Any] = {
 }
 
 PACKAGE = Path(__file__).parent
+
+# Modules of kernels, and what these import that may be compiled into them.
+WITH_KERNELS = re.compile(rb"^(from|import) (chary\._compile|numba)\b", re.M)
+USED_BY_KERNELS = re.compile(rb"^from chary\.(shield|simulation)\.(\w+) import", re.M)
+
+# Its values are set when numba is imported, which a type checker cannot see.
+config: Any = numba_config
+log = logging.getLogger("chary")
+
+
+def kernel_sources(package: Path = PACKAGE) -> dict[Path, bytes]:
+    """Return the files that compiled code comes from, with their contents, in a fixed order.
+
+    These are the modules that import this one or numba, and what they import of the shield and of the loop:
+    functions, constants and tuples that kernels use.
+    """
+    texts = {path: path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    found: set[Path] = set()
+    new = {path for path, text in texts.items() if WITH_KERNELS.search(text)}
+    while new:
+        found |= new
+        names = {
+            (folder.decode(), f"{name.decode()}.py")
+            for path in new
+            for folder, name in re.findall(USED_BY_KERNELS, texts[path])
+        }
+        new = {package.joinpath(*each) for each in names} & texts.keys() - found
+    return {path: texts[path] for path in sorted(found)}
+
+
+def digest_of(package: Path = PACKAGE) -> str:
+    """Return a digest of all that compiled code is made from: its sources, and how numba is told to compile.
+
+    numba looks at the file of the function it loads and not at those of the functions inside it, nor at the
+    level of optimisation (as of 0.68): a change in one kernel would leave its callers as they were.
+    """
+    sources = kernel_sources(package)
+    settings = (config.OPT, config.BOUNDSCHECK, config.DEBUGINFO_DEFAULT)
+    parts = [repr(settings).encode(), *sources.values()]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+@cache
+def digest() -> str:
+    """Return the digest of this package, computed once."""
+    return digest_of()
+
+
+class KernelCache(FunctionCache):
+    """Compiled code on disk, where numba keeps it, and used only with the sources that it was made from.
+
+    A file is named after its kernel, so that the code of new sources replaces that of old ones.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        tag = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
+        name = f"{function.__module__}.{function.__qualname__}.{tag}".replace("<", "").replace(">", "")
+        stamp = digest(), self._impl.locator.get_source_stamp()
+        self._cache_file = IndexDataCacheFile(self._cache_path, name, stamp)
+
+
+def cache_for(function: Callable[..., object]) -> FunctionCache | NullCache:
+    """Return where the code of a kernel is kept: in a temporary folder or not at all where it has to be."""
+    try:
+        return KernelCache(function)
+    except RuntimeError:
+        # numba's error where it finds no folder that it may write to (as of 0.68).
+        use_temporary_cache()
+    try:
+        return KernelCache(function)
+    except RuntimeError:
+        return NullCache()
+
+
+@cache
+def use_temporary_cache() -> None:
+    """Have numba keep compiled code in a folder that is deleted at the end, if one can be made, and say so.
+
+    Nobody else can write to it. The processes that this one starts find it in the environment.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="chary-kernels-")
+    except OSError:
+        where = "nowhere"
+    else:
+        where = "in a temporary folder"
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ["NUMBA_CACHE_DIR"] = config.CACHE_DIR = folder
+    log.warning(
+        "Compiled code is kept %s, since neither %s nor a cache in the home folder can be written, and every "
+        "start compiles again for about a minute. Set NUMBA_CACHE_DIR to a folder that can be written.",
+        where,
+        PACKAGE,
+    )
+
+
+def kept(function: Any) -> Any:
+    """Have the code of a compiled kernel kept on disk; with NUMBA_DISABLE_JIT=1 there is none."""
+    dispatcher: Any = function if isinstance(function, Dispatcher) else None
+    if dispatcher is not None:
+        dispatcher._cache = cache_for(dispatcher.py_func)
+    return function
 
 
 class LinkedLibrary(JITCodeLibrary):
@@ -95,13 +206,13 @@ if numba.__version__.startswith("0.68."):
 
 def jit(function: F) -> F:
     """Compile a kernel that Python calls; NUMBA_DISABLE_JIT=1 leaves it in Python, to debug it."""
-    compiled: F = numba.njit(**OPTIONS, cache=True)(function)
+    compiled: F = kept(numba.njit(**OPTIONS)(function))
     return compiled
 
 
 def jit_bare(function: F) -> F:
     """Compile a kernel that Python calls and that makes no array: references are not counted, see `bare`."""
-    compiled: F = numba.njit(**{**OPTIONS, "_nrt": False}, cache=True)(function)
+    compiled: F = kept(numba.njit(**{**OPTIONS, "_nrt": False})(function))
     return compiled
 
 
@@ -142,49 +253,3 @@ def calling(function: F, **kernels: Callable[..., object]) -> F:
     """
     code, names = function.__code__, {**function.__globals__, **kernels}
     return cast("F", FunctionType(code, names, function.__name__, function.__defaults__))
-
-
-def kernel_sources(package: Path = PACKAGE) -> dict[Path, bytes]:
-    """Return the files that compiled code comes from, with their contents, in a fixed order.
-
-    These are the modules that import this one or numba, and what they import of the shield.
-    """
-    texts = {path: path.read_bytes() for path in sorted(package.rglob("*.py"))}
-    kernels = {
-        path
-        for path, text in texts.items()
-        if re.search(rb"^(from|import) (chary\._compile|numba)\b", text, re.M)
-    }
-    shared = {
-        name
-        for path in kernels
-        for name in re.findall(rb"^from chary\.shield\.(\w+) import", texts[path], re.M)
-    }
-    kernels |= {package / "shield" / f"{name.decode()}.py" for name in shared}
-    return {path: texts[path] for path in sorted(kernels)}
-
-
-def drop_stale_cache(package: Path = PACKAGE) -> bool:
-    """Delete compiled code older than its sources, and return whether there was any.
-
-    numba looks at the file of the function it loads and not at those of the functions inside it (as of
-    0.68), so a change in one kernel would leave its callers as they were.
-    """
-    stamp = package / "__pycache__" / "kernels.sha256"
-    # Where the package cannot be read or written, numba caches elsewhere: there is nothing of ours to delete.
-    with contextlib.suppress(OSError):
-        sources = kernel_sources(package)
-        digest = hashlib.sha256(b"".join(sources.values())).hexdigest()
-        if stamp.exists() and stamp.read_text() == digest:
-            return False
-        for path in sources:
-            place = path.parent / "__pycache__"
-            for compiled in [*place.glob("*.nbi"), *place.glob("*.nbc")]:
-                compiled.unlink(missing_ok=True)
-        stamp.parent.mkdir(exist_ok=True)
-        stamp.write_text(digest)
-        return True
-    return False
-
-
-drop_stale_cache()

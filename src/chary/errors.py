@@ -6,18 +6,31 @@ import difflib
 import math
 import numbers
 import operator
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from importlib.util import find_spec
+from typing import Any
+
+from chary.texts import clipped, shown, visible
 
 # The largest int64, the type of counts in kernels.
 LARGEST = 2**63 - 1
 
+# What one computer can be asked for: a run keeps numbers of every episode, a sweep a folder per run, and
+# every worker is a process. More is a slip of the finger.
+MOST_EPISODES = 10**8
+MOST_RUNS = 10**5
+MOST_WORKERS = 10**4
+MOST_WORLDS = 10**4
+
 
 class CharyError(ValueError):
-    """An invalid argument or input; the message is one sentence for the user, on one line."""
+    """An invalid argument or input; the message is one sentence for the user, on one line.
+
+    It has at most 500 characters; the middle of a longer one is summarised.
+    """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(line.strip() for line in message.splitlines()))
+        super().__init__(clipped(visible(" ".join(line.strip() for line in message.splitlines()))))
 
 
 class InvalidBudget(CharyError):
@@ -48,6 +61,14 @@ class InvalidData(CharyError):
     """An observation, a reward or a transition that contradicts what was declared."""
 
 
+class InvalidLog(InvalidData):
+    """Logged decisions with invalid rows; `faults` lists all that were found, see `chary.data.Fault`."""
+
+    def __init__(self, message: str, faults: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
 class OutOfOrder(CharyError):
     """A call of the step API that does not follow from the calls before it."""
 
@@ -70,13 +91,14 @@ def check_choice(name: str, value: str, options: Iterable[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
     raise UnknownName(
-        f"{name!r} must be one of {', '.join(known)}, got {value!r}.{did_you_mean(value, known)}"
+        f"{name!r} must be one of {', '.join(known)}, got {shown(value)}.{did_you_mean(value, known)}"
     )
 
 
 def did_you_mean(value: object, known: Iterable[str]) -> str:
     """Return a question about the known name that is most similar to `value`, empty if none is similar."""
-    close = difflib.get_close_matches(str(value), list(known), n=1)
+    text = value if isinstance(value, str) else shown(value)
+    close = difflib.get_close_matches(text[:60], list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -95,7 +117,7 @@ def check_integer(
     if whole is None or whole < minimum or too_large:
         raise error(
             f"{name!r} must be a whole number >= {minimum}{f' and <= {largest}' if too_large else ''}, got "
-            f"{value!r}.{' ' + way_out if way_out else ''}"
+            f"{shown(value)}.{' ' + way_out if way_out else ''}"
         )
     return whole
 
@@ -149,7 +171,7 @@ def check_truth(name: str, value: object, *, error: type[CharyError] = InvalidSe
     # NumPy is not imported here; its booleans are called `bool`, or `bool_` before version 2.
     if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
         return bool(value)
-    raise error(f"{name!r} must be True or False, got {value!r}.")
+    raise error(f"{name!r} must be True or False, got {shown(value)}.")
 
 
 def check_seed(seed: object) -> int:
@@ -178,7 +200,7 @@ def check_real(
     if not (above and below):
         left, right = "(" if open_low else "[", ")" if open_high else "]"
         raise error(
-            f"{name!r} must lie in {left}{low:g}, {high:g}{right}, got {value!r}."
+            f"{name!r} must lie in {left}{low:g}, {high:g}{right}, got {shown(value)}."
             f"{' ' + way_out if way_out else ''}"
         )
     return number

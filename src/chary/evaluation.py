@@ -19,6 +19,7 @@ from chary.planner._backup import LOWER, UPPER
 from chary.planner.plan import check_cap, policy_values
 from chary.policies import Policy, as_policy_table, raw_value, scaled_value
 from chary.standing import Grounds, Standing
+from chary.texts import shown
 
 __all__ = ["METHODS", "Evaluation", "evaluate_policy", "start_weights"]
 
@@ -123,7 +124,7 @@ def evaluate_policy(
         family = replace(family, delta=chance)
     if method == "model" and return_range is not None:
         raise InvalidSetting(
-            f"'return_range' must be left out with method 'model', got {return_range!r}. "
+            f"'return_range' must be left out with method 'model', got {shown(return_range)}. "
             "Declare a value_cap in the setting."
         )
     table = as_policy_table(policy, setting)
@@ -186,6 +187,7 @@ def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value
         delta=bounds.delta,
         setting=setting,
         logs=True,
+        dropped=log.dropped is not None,
         discretised=log.discretised,
         also=("new episodes start like those of the log",),
     )
@@ -243,7 +245,8 @@ def _by_returns(
     upper = min(high, cap, mean + radius)
     note = "Holds for independent episodes that start like those to come."
     alike = "episodes are independent and start like those to come"
-    used = Grounds(delta=delta, setting=setting, discretised=log.discretised, also=(alike,))
+    left_out = log.dropped is not None
+    used = Grounds(delta=delta, setting=setting, dropped=left_out, discretised=log.discretised, also=(alike,))
     return _Value(min(mean, upper), lower, upper, used.evaluation, note)
 
 
@@ -276,11 +279,13 @@ def _as_range(
     try:
         low, high = (scaled_value(end, setting) for end in return_range)
     except (TypeError, ValueError) as problem:
-        raise InvalidSetting(f"'return_range' must be two finite numbers, got {return_range!r}.") from problem
+        raise InvalidSetting(
+            f"'return_range' must be two finite numbers, got {shown(return_range)}."
+        ) from problem
     low, high = max(low, widest[0]), min(high, widest[1])
     if not low < high:
         raise InvalidSetting(
             f"'return_range' must be (low, high) with low < high, and among the returns that rewards in "
-            f"[{setting.scale.low:g}, {setting.scale.high:g}] allow, got {return_range!r}."
+            f"[{setting.scale.low:g}, {setting.scale.high:g}] allow, got {shown(return_range)}."
         )
     return low, high

@@ -19,6 +19,7 @@ from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choic
 from chary.mdp.setting import Setting, as_policy, check_setting
 from chary.storage.files import as_path, read_file, write_new
 from chary.storage.sealed import pack, unpack
+from chary.texts import shown
 
 # The roles that a user's policy can have for an agent, from the weakest: see OwnBaseline.
 ROLES = ("prior", "floor", "only")
@@ -70,7 +71,7 @@ class SB3Policy:
             answer = self.model.predict(np.asarray(observations[s]), deterministic=True)
             if not (isinstance(answer, tuple) and len(answer) == 2):
                 raise InvalidAction(
-                    f"'predict' must return an action and a state, got {_shown(answer)} for state {s}. "
+                    f"'predict' must return an action and a state, got {shown(answer)} for state {s}. "
                     "Use D3RLPyPolicy for a model that returns actions alone."
                 )
             actions[s] = _whole("predict", answer[0], 0, s)
@@ -226,7 +227,7 @@ def load_policy(path: str | Path, setting: Setting) -> Ints:
     if shape != _shape(setting):
         raise InvalidData(
             f"'path' must contain a policy of this problem, {_shape(setting)}, got {str(source)!r} "
-            f"with {_shown(shape)}."
+            f"with {shown(shape)}."
         )
     if about.get("problem") != _problem(setting):
         raise InvalidData(
@@ -347,7 +348,7 @@ def _parameters(policy: Callable[..., SupportsIndex]) -> int:
         parameters = inspect.signature(policy).parameters.values()
     except (TypeError, ValueError) as problem:
         raise InvalidSetting(
-            f"'policy' must be a function whose parameters can be read, got {_shown(policy)}. {way_out}"
+            f"'policy' must be a function whose parameters can be read, got {shown(policy)}. {way_out}"
         ) from problem
     needed = [each for each in parameters if each.default is each.empty]
     positional = [each for each in needed if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
@@ -388,28 +389,28 @@ def _array(name: str, values: object, error: type[InvalidSetting] | type[Invalid
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, OverflowError) as problem:
-        raise error(f"{name!r} must be an array of numbers, got {_shown(values)}.") from problem
+        raise error(f"{name!r} must be an array of numbers, got {shown(values)}.") from problem
     if array.dtype.kind not in "biuf":
-        raise error(f"{name!r} must be an array of numbers, got {_shown(values)}.")
+        raise error(f"{name!r} must be an array of numbers, got {shown(values)}.")
     return array
 
 
 def _observations(observations: ArrayLike | None, setting: Setting) -> NDArray[Any]:
     if observations is None:
         return np.arange(setting.n_states)
-    shown = _array("observations", observations, InvalidSetting)
-    if shown.ndim == 0 or len(shown) != setting.n_states:
+    seen = _array("observations", observations, InvalidSetting)
+    if seen.ndim == 0 or len(seen) != setting.n_states:
         raise InvalidSetting(
             f"'observations' must contain one observation per state, {setting.n_states}, got shape "
-            f"{shown.shape}."
+            f"{seen.shape}."
         )
-    return shown
+    return seen
 
 
 def _check_predicts(name: str, model: object) -> None:
     if isinstance(model, type) or not isinstance(model, Predicts) or not callable(model.predict):
         raise InvalidSetting(
-            f"'model' must be a live model with a method 'predict', got {_shown(model)} for {name}. Load it "
+            f"'model' must be a live model with a method 'predict', got {shown(model)} for {name}. Load it "
             "with the library that made it."
         )
 
@@ -424,8 +425,3 @@ def _problem(setting: Setting) -> str:
     total.update(np.packbits(setting.allowed).tobytes())
     total.update(np.packbits(setting.terminal).tobytes())
     return total.hexdigest()
-
-
-def _shown(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:77]}..."

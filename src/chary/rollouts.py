@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chary.agents.protocol import Agent, Transition
 from chary.errors import InvalidSetting, check_integer, check_type
 from chary.shield import Decision
+from chary.texts import shown
 
 if TYPE_CHECKING:
     import gymnasium
@@ -63,7 +64,7 @@ def rollout(
             f"'agent' must have the methods begin, act, observe and finish, got {type(agent).__name__}."
         )
     if before_finish is not None and not callable(before_finish):
-        raise InvalidSetting(f"'before_finish' must be a function of an episode, got {before_finish!r}.")
+        raise InvalidSetting(f"'before_finish' must be a function of an episode, got {shown(before_finish)}.")
     if horizon is not None:
         check_integer("horizon", horizon, minimum=1, way_out="Use None to leave it to the environment.")
     discrete_size("observation_space", env.observation_space)

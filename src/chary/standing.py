@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from chary.errors import InvalidData, check_choice, check_real
+from chary.texts import shown
 
 if TYPE_CHECKING:
     from chary.mdp.setting import Setting
@@ -29,6 +30,7 @@ MARKOV_CELLS = (
 )
 STATIONARY = "outcomes are stationary: a state and an action lead to the same distribution at any time"
 UNCONFOUNDED = "logs are unconfounded: logged actions were chosen by what the state shows and by chance"
+DROPPED = "episodes with faulty rows, which were left out of the log, went like the others"
 OVERRIDES = "overrides are unconfounded: they were decided by what the state shows and by chance"
 LOSSES = "no outcome could get lost before the first one that was reported as lost"
 NETWORKS = "networks, which estimate values and do not bound them"
@@ -103,7 +105,7 @@ class Standing:
         if self.per is None:
             return "no promise"
         chance = "" if self.probability is None else f" ({self.probability:.6g})"
-        return f"{self.level} per {self.per}{chance}"
+        return f"{self.level} per {self.per}{chance}{', before the coin' if self.about == 'coin' else ''}"
 
     def describe(self) -> str:
         """Return the promise in a sentence, and all that it leans on in another."""
@@ -131,7 +133,7 @@ class Standing:
             return cls(**parts, given=given, about=about)
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidData(
-                f"'standing' must have level, per, probability and given, got {values!r}."
+                f"'standing' must have level, per, probability and given, got {shown(values)}."
             ) from problem
 
     def _promise(self) -> str:
@@ -172,6 +174,7 @@ class Grounds:
         coverage: The measured coverage in words, where there is one.
         setting: The problem as declared to the learner.
         logs: Whether logged decisions were learnt from.
+        dropped: Whether episodes with faulty rows were left out of the log.
         discretised: Whether observations were discretised.
         inferred: What was read off a log instead of declared, in words.
         also: Further conditions in words.
@@ -194,6 +197,7 @@ class Grounds:
     coverage: str | None = None
     setting: Setting | None = None
     logs: bool = False
+    dropped: bool = False
     discretised: bool = False
     inferred: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
@@ -282,7 +286,7 @@ class Grounds:
         return (f"gaps <= step bound: no true gap of a baseline exceeds {value}",)
 
     def _data(self) -> tuple[str, ...]:
-        told = [(UNCONFOUNDED, self.logs), (OVERRIDES, self.overrides == "counted")]
+        told = [(UNCONFOUNDED, self.logs), (DROPPED, self.dropped), (OVERRIDES, self.overrides == "counted")]
         told.append((LOSSES, self.losses_expected is False))
         return tuple(text for text, holds in told if holds)
 

@@ -20,6 +20,7 @@ from chary.errors import (
     check_truth,
 )
 from chary.shield import Plan
+from chary.texts import shown
 
 S = TypeVar("S")
 
@@ -72,7 +73,7 @@ def check_plan(
             f"'plan' must have the methods explore, baseline and charge, got {type(plan).__name__}."
         )
     if allowed is not None and not callable(allowed):
-        raise InvalidSetting(f"'allowed' must be a function of a state, got {allowed!r}.")
+        raise InvalidSetting(f"'allowed' must be a function of a state, got {shown(allowed)}.")
     check_truth("free_baseline", free_baseline)
     try:
         questions = [(t, s) for s in states for t in range(horizon)]
@@ -89,7 +90,8 @@ def check_plan(
         charges = {a: _charge(plan.charge(t, s, a), t, s, a) for a in sorted(priced)}
         if free_baseline and charges[baseline] != 0:
             raise InvalidBudget(
-                f"'charge' must be 0 for the baseline's own action, got {charges[baseline]!r} at t = {t}, "
+                f"'charge' must be 0 for the baseline's own action, got {shown(charges[baseline])} "
+                f"at t = {t}, "
                 f"s = {s!r}, a = {baseline}. Return 0.0 where a == baseline(t, s)."
             )
         return {
@@ -104,7 +106,7 @@ def check_plan(
         for question, answer in before.items():
             if after.get(question) != answer:
                 raise InvalidData(
-                    f"{question!r} must not change while the plan is in use, got {answer!r} and then "
+                    f"{question!r} must not change while the plan is in use, got {shown(answer)} and then "
                     f"{after.get(question)!r} at t = {t}, s = {s!r}. Freeze what it reads when it is built."
                 )
 
@@ -146,7 +148,8 @@ def check_critic(critic: Critic, observations: ArrayLike, n_actions: int) -> Non
         if apart.any():
             a = int(apart.argmax())
             raise InvalidData(
-                f"'q_values' of {name} must not depend on the rest of the batch, got {first[row, a]!r} in it "
+                f"'q_values' of {name} must not depend on the rest of the batch, got "
+                f"{shown(first[row, a])} in it "
                 f"and {alone[a]!r} alone for observation {row}, action {a}. Normalise by fixed numbers."
             )
 
@@ -165,7 +168,7 @@ def _charge(answer: float, t: int, s: object, a: int) -> float:
     charge = as_float(answer)
     if not (math.isfinite(charge) and charge >= 0):
         raise InvalidBudget(
-            f"'charge' must be finite and >= 0, got {answer!r} at t = {t}, s = {s!r}, a = {a}. "
+            f"'charge' must be finite and >= 0, got {shown(answer)} at t = {t}, s = {s!r}, a = {a}. "
             "Clip the bound at 0, and at the largest value of the problem where nothing is known."
         )
     return charge

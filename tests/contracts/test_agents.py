@@ -20,7 +20,7 @@ from chary.rollouts import rollout
 from chary.shield import Decision
 
 EPISODES, LIMIT = 6, 20
-# A canary has a step API of its own, see test_step_apis, and worlds have none yet.
+# A canary has a step API of its own, see test_step_apis; for worlds see tests/unit/test_world_agent.py.
 TABULAR = [name for name in AGENTS if name not in ("canary", "psrl")]
 
 
@@ -207,7 +207,7 @@ def test_episodes_played_at_once_count_as_if_played_one_by_one() -> None:
             if places[k] == 3:
                 agent.finish(k)
         rows = agent.plan.knowledge.rows
-        return rows.total.tobytes() + rows.visits.tobytes()
+        return bytes(rows.total.tobytes() + rows.visits.tobytes())
 
     # The baseline agent with a prior and no bounds of worth plays the same whatever it learns.
     agents = [new_agent("baseline", mdp, bonus_scale=100.0, prior=[1, 0, 1, 0]) for _ in range(2)]

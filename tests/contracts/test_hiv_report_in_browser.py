@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from tests.contracts.test_report_in_browser import browser, opened
 from tests.tiny_hiv import invented, tiny_experiment
 
@@ -12,6 +13,7 @@ from chary.report import write_report
 from chary.sweeps.folder import SweepFolder
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_every_figure_of_a_deep_sweep_is_drawn_without_an_error(tmp_path: Path) -> None:
     browser()
     invented(SweepFolder(tmp_path / "sweep"), tiny_experiment(others=True))

@@ -107,6 +107,7 @@ def test_a_saved_agent_with_a_discretiser_names_its_cells_first() -> None:
 
 
 @pytest.mark.parametrize(("family", "condition"), [("tabular", STATIONARY), ("hiv", NETWORKS)])
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_its_promises_on_its_page_and_in_json(
     family: str, condition: str, tmp_path: Path
 ) -> None:

@@ -70,3 +70,43 @@ def test_without_ray_the_way_out_is_said(tmp_path: Path) -> None:
     assert answer.returncode == 2
     assert answer.stderr.startswith("chary: 'engine' ray needs ray. Run: pip install")
     assert not (tmp_path / "x").exists()
+
+
+def descendants(pid: int) -> dict[int, bytes]:
+    """Return the processes that a process has started, and those that they have, with their commands."""
+    found, new = {}, [pid]
+    while new:
+        child = new.pop()
+        try:
+            new += map(int, Path(f"/proc/{child}/task/{child}/children").read_text().split())
+            found[child] = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_head_is_killed_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    file = tmp_path / "small.toml"
+    file.write_text(SMALL.replace("episodes = 60", "episodes = 400000"))
+    command = [sys.executable, "-m", "chary", "sweep", str(file), "--out", str(tmp_path / "out"), *OPTIONS]
+    process = subprocess.Popen([*command, "--engine", "ray"], stderr=subprocess.PIPE, text=True)
+    head = None
+    while head is None and process.poll() is None:
+        time.sleep(0.5)
+        ours = descendants(process.pid)
+        if any(command.startswith(b"ray::_play") for command in ours.values()):
+            head = next(pid for pid, command in ours.items() if b"gcs_server" in command)
+    assert head is not None
+    os.kill(head, signal.SIGKILL)
+    began = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert time.monotonic() - began < 15
+    sentences = [line for line in err.splitlines() if line.startswith("chary: ")]
+    assert len(sentences) == 1
+    assert "'engine' ray must keep its cluster" in sentences[0]
+    assert "Traceback" not in err
+    assert process.returncode in (1, 2)
+    time.sleep(2)
+    assert not [pid for pid in ours if Path(f"/proc/{pid}").exists()]

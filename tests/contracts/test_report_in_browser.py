@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.conftest import undrawn_figures
 from tests.tiny_sweep import play, tiny_experiment
 
 from chary.report import write_report
@@ -65,7 +68,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     browser()
     where = tmp_path_factory.mktemp("sweep")
     play(SweepFolder(where), tiny_experiment(episodes=120))
-    return write_report(where)
+    # A browser draws for itself.
+    with undrawn_figures():
+        return write_report(where)
 
 
 def opened(page: Path, profile: Path, width: int) -> tuple[Drawn, str]:
@@ -116,7 +121,28 @@ def test_every_figure_is_drawn_without_an_error(page: Path, tmp_path: Path, widt
 def test_an_error_in_a_script_would_be_seen(page: Path, tmp_path: Path) -> None:
     broken = tmp_path / "index.html"
     text = page.read_text(encoding="utf-8")
-    broken.write_text(text.replace('"use strict";', '"use strict"; nobody_defined_this();'), encoding="utf-8")
+    ours = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)[-1]
+    wrong = ours.replace('"use strict";', '"use strict"; nobody_defined_this();')
+    text = text.replace(hash_of(ours), hash_of(wrong)).replace(ours, wrong)
+    broken.write_text(text, encoding="utf-8")
     drawn, said = opened(broken, tmp_path / "profile", 1280)
     assert "nobody_defined_this" in (drawn.noted.get("data-errors") or "")
     assert any("Uncaught" in line for line in said.splitlines())
+
+
+def hash_of(script: str) -> str:
+    return b64encode(sha256(script.encode()).digest()).decode()
+
+
+def test_a_script_that_the_page_did_not_come_with_is_refused(page: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "index.html"
+    text = page.read_text(encoding="utf-8")
+    assert "unsafe-inline" not in text.partition("script-src")[2].partition(";")[0]
+    more = "<script>document.documentElement.dataset.obeyed = 1;</script>"
+    button = "<button onclick='1' autofocus onfocus='document.documentElement.dataset.obeyed = 1'>x</button>"
+    changed.write_text(text.replace("</main>", f"{more}{button}</main>"), encoding="utf-8")
+    drawn, said = opened(changed, tmp_path / "profile", 1280)
+    assert "data-obeyed" not in drawn.noted
+    assert any("CONSOLE" in line and "Content Security Policy" in line for line in said.splitlines())
+    # What the page came with is drawn all the same.
+    assert drawn.noted.get("data-drawn") == str(len(drawn.plots))

@@ -429,7 +429,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("reproduce inventory --quick --address a:1", "'address' must be left out with engine 'local'"),
     ("reproduce inventory --quick --save-every -1", "'save_every' must lie in [0, inf], got -1"),
     ("sweep", "'FILE.toml' must be given. Start"),
-    ("sweep no.toml", "'FILE' must be a TOML file that can be read, got 'no.toml'"),
+    ("sweep no.toml", "'FILE' must be a file that can be read, got 'no.toml'"),
     ("status nowhere", "'DIR' must contain a sweep, got 'nowhere'"),
     ("report nowhere", "'DIR' must contain a sweep, got 'nowhere'"),
 ]

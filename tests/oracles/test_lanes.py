@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conftest import FULL
 
-from chary._compile import OPTIONS
+from chary._compile import jit
 from chary.arrays import Floats, Ints
 from chary.audit import Truth
 from chary.mdp import FiniteMDP
@@ -30,14 +28,10 @@ from chary.planner._vectors import HALF, LANES
 
 # Types of instructions are for numba: to a type checker they are anything.
 instructions: Any = _lanes
+compiled: Any = jit
 
 fewer = settings(max_examples=max(1, settings().max_examples // 2))
 seeds = st.integers(0, 2**32 - 1)
-
-
-def compiled(function: Any) -> Any:
-    # The short profile keeps what it compiles in a folder per state of the kernels, see conftest.
-    return numba.njit(**OPTIONS, cache=not FULL)(function)
 
 
 # Instructions, each called through a kernel of its own, as none can be called from Python

@@ -126,4 +126,4 @@ def test_the_loss_before_the_coin_is_the_truth() -> None:
     values: Floats = np.where(candidates, 0.35, 0.5)
     np.testing.assert_allclose(run.regret, 0.5 - values)
     assert (run.true_deficit[candidates] > 0.05).all()
-    assert run.standing.label == "certified per run (0.9)"
+    assert run.standing.label == "certified per run (0.9), before the coin"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from chary.agents import CharyUCBVI
-from chary.calibrate import Outcome, ScaleCalibration, calibrate
+from chary.calibrate import ScaleCalibration, calibrate
+from chary.calibrate.scale import Outcome
 from chary.errors import CharyError
 from chary.model.calibration import CONDITIONS, largest_failures
 

@@ -231,7 +231,7 @@ def test_evidence_is_in_the_units_of_the_problem() -> None:
 
 def test_the_standing_says_what_is_promised_and_what_is_not() -> None:
     standing = new_agent(delta=0.05).standing
-    assert standing.label == "certified per run (0.95)"
+    assert standing.label == "certified per run (0.95), before the coin"
     text = standing.describe()
     assert "before its coin" in text
     assert "no budget of its own" in text

@@ -178,3 +178,20 @@ def test_a_long_title_goes_on_in_the_next_line() -> None:
         return int.from_bytes(png[20:24], "big")
 
     assert height("why " * 60) > height("why")
+
+
+def test_texts_next_to_points_are_there_and_cover_no_other() -> None:
+    marked = line(kind="path", marks=("a", "", "c$"), notes=("1", "2", "3"))
+    same = line("b", kind="path", marks=("d", "e", "f"))
+    texts = [each for each in plotly_figure(chart(panel(marked, same)))["data"] if each.get("mode") == "text"]
+    assert [each["text"] for each in texts] == [["a", "", "c&#36;"], ["d", "e", "f"]]
+    # The marks of equal points are on different sides of them.
+    assert len({each["textposition"] for each in texts}) == 2
+    assert draw_files(chart(panel(marked, same))) != draw_files(chart(panel(line(kind="path"), same)))
+
+
+def test_a_higher_chart_has_higher_panels() -> None:
+    usual = chart(panel(line()))
+    higher = Chart(key="k", title="T", caption="C", panels=usual.panels, height=2.0)
+    heights = [plotly_figure(each)["layout"]["height"] for each in (usual, higher)]
+    assert heights[1] == heights[0] + 250

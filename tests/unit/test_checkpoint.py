@@ -59,5 +59,5 @@ def test_nothing_that_is_loaded_can_run_code() -> None:
             return print, ("executed",)
 
     content = pack("run", {"x": np.array([Danger()], dtype=object)}, {})
-    with pytest.raises(InvalidData, match=r"must be whole, got .*pickle"):
+    with pytest.raises(InvalidData, match=r"must be whole, got .* must contain numbers or texts"):
         unpack("run", content)

@@ -317,7 +317,7 @@ def test_demo_draws_eight_lines_and_prints_eight_rows(cli: Cli, tmp_path: Path) 
     answer = cli(*call)
     assert (answer.code, answer.err) == (0, "")
     rows = answer.out.splitlines()
-    labels = ["UCBVI", "CUCBVI", "StepMix", "baseline", "paper's", "chary,", "chary,", "chary,"]
+    labels = ["UCBVI", "CUCBVI", "StepMix", "baseline", "paper's", "chary,", "chary,", "worlds,"]
     assert [row.split()[0] for row in rows[1:9]] == labels
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert cli(*call).code == 2

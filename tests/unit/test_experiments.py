@@ -11,7 +11,7 @@ from tests.sweeps import SMALL, small_experiment
 from chary.agents import AGENTS
 from chary.agents.protocol import POSTERIOR
 from chary.agents.worlds import WORLD_OPTIONS
-from chary.errors import CharyError, InvalidSetting, UnknownName
+from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment
 from chary.sweeps.tabular import Conditions
@@ -166,10 +166,10 @@ def test_an_experiment_that_does_not_fit_its_problem_is_refused_before_it_starts
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match=r"^'FILE' must be a TOML file .*no\.toml'"):
+    with pytest.raises(InvalidData, match=r"^'FILE' must be a file .*no\.toml': No such file"):
         read_experiment(tmp_path / "no.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidSetting, match=r"it is not UTF-8"):
+    with pytest.raises(InvalidData, match=r"must be text in UTF-8"):
         read_experiment(tmp_path / "binary.toml")
 
 

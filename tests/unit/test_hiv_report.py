@@ -27,7 +27,7 @@ from chary.report.measured import Measured
 from chary.report.page import PAGE_LIMIT
 from chary.results import load_tables
 from chary.results.hiv import ACTIONS, HIVRun
-from chary.storage.files import npz_bytes
+from chary.storage.archives import npz_bytes
 from chary.sweeps.folder import StoredRun, SweepFolder
 from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.run_spec import RunSpec
@@ -225,6 +225,7 @@ def of_version_0_1(spec: RunSpec, arrays: dict[str, Any]) -> None:
         del arrays[name]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_violations_that_signed_gaps_were_summed_for_are_unknown(tmp_path: Path) -> None:
     measured = measured_of(tmp_path, of_version_0_1)
     claims = by_key(hiv_claims(measured))

@@ -19,7 +19,7 @@ from tests.tiny_hiv import OTHERS, TINY, tiny_experiment
 from chary.cli import main
 from chary.deep.options import DeepOptions
 from chary.errors import CharyError, InvalidSetting, UnknownName
-from chary.storage.files import npz_arrays
+from chary.storage.archives import npz_arrays
 from chary.storage.sealed import pack
 from chary.sweeps import SweepResult, sweep
 from chary.sweeps.engines.gpu import DeviceEngine

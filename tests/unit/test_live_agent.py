@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from chary.agents import Baseline, CharyUCBVI, Transition
+from chary.agents._learner import Learner
 from chary.agents.tabular import TabularAgent
 from chary.data import Bins, load_discretiser
 from chary.envs import make
@@ -241,6 +242,7 @@ def test_a_policy_of_ones_own_is_given_alone_and_for_this_problem() -> None:
 
 def test_a_meta_rollout_is_learnt_from_when_its_last_outcome_is_known() -> None:
     mine = agent(data="meta", eta=10.0)
+    assert isinstance(mine._learner, Learner)
     learnt = mine._learner._separate
     assert learnt is not None
     before = learnt.rows.total.sum()

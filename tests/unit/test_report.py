@@ -8,6 +8,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,7 @@ def test_a_report_is_rebuilt_with_the_same_bytes(study: Path, tmp_path: Path) ->
     assert contents() == first
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_not_finished_is_listed(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "sweep")
     experiment = tiny_experiment(episodes=30)
@@ -254,21 +256,21 @@ def test_a_file_put_into_a_report_stops_its_rebuilding(page: Path, sweep: Path) 
         theirs.unlink()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_that_was_interrupted_is_finished(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "report"
-    written = 0
 
-    def interrupted(path: Path, content: bytes) -> None:
-        nonlocal written
-        written += 1
-        if written > 5:
+    def killed(files: Mapping[Path, bytes]) -> None:
+        # A process that is killed while it renames leaves some files, and drafts of others.
+        for path, content in list(files.items())[:5]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, content)
             (path.parent / f"{DRAFT}abc").write_bytes(b"half")
-            raise KeyboardInterrupt
-        write_file(path, content)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(report_module, "write_file", interrupted)
+    monkeypatch.setattr(report_module, "write_files", killed)
     with pytest.raises(KeyboardInterrupt):
         write_report(study, out)
     assert not (out / "index.html").exists()
@@ -277,6 +279,7 @@ def test_a_report_that_was_interrupted_is_finished(
     assert write_report(study, out).read_bytes() == write_report(study, tmp_path / "at once").read_bytes()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_mark_that_points_elsewhere_removes_nothing(study: Path, tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("kept")
     out = tmp_path / "report"
@@ -320,6 +323,7 @@ def test_a_single_seed_still_makes_a_report(tmp_path: Path) -> None:
     assert NOT_COMPARABLE in own
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_study_alone_makes_a_report_too(study: Path, tmp_path: Path) -> None:
     own = own_part(write_report(study, tmp_path / "report"))
     assert "This sweep is not complete" in own
@@ -765,6 +769,7 @@ def test_pools_are_shown_against_their_size(tmp_path: Path) -> None:
     assert lines["UCBVI"].y == pytest.approx((without, without))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_chosen_setting_is_judged_on_the_page(tmp_path: Path) -> None:
     chosen = Algorithm(label="chosen one", agent="chary", role="chosen")
     ours = Algorithm(label="ours", agent="chary", role="ours")

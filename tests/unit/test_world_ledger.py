@@ -24,7 +24,7 @@ charges_of_worlds = st.integers(2, 9).flatmap(
 )
 
 
-@given(charges_of_worlds, st.floats(0, 3), st.sampled_from([Panel(0, 3.0), Panel(1, 3.0), Panel(0, 0.0)]))
+@given(charges_of_worlds, st.floats(0, 3), st.sampled_from([Panel(-1, 3.0), Panel(1, 3.0), Panel(0, 0.0)]))
 def test_the_panels_deficit_never_exceeds_eta(steps: list[list[float]], eta: float, panel: Panel) -> None:
     deficits, ledger = [0.0] * len(steps[0]), Ledger()
     for charges in steps:
@@ -35,29 +35,46 @@ def test_the_panels_deficit_never_exceeds_eta(steps: list[list[float]], eta: flo
         assert ledger.deficit <= eta
         assert not vote.afforded or vote.deficit == ledger.deficit
         assert vote.within == sum(d + c <= eta for d, c in zip(before, charges, strict=True))
-    if panel.allowed:
-        assert sum(d > eta for d in deficits) <= panel.allowed
+    assert sum(d > eta for d in deficits) <= max(panel.allowed, 0)
 
 
 def test_a_share_of_the_worlds_may_exceed_the_budget() -> None:
     charges = [0.0] * 97 + [0.4] * 3
-    panel = Panel.of(0.03, worlds=100)
+    # The truth and 100 worlds: it is among the 4 largest of them with probability 4 / 101.
+    panel = Panel.of(4 / 101, worlds=100)
     assert panel.allowed == 3
     vote, _ = vote_into([0.0] * 100, charges, Ledger(), Rule.strict(0.3), panel)
     assert vote.afforded
     assert vote.describe() == "In 97 of 100 worlds within budget; worst world 0.4."
-    fewer = Panel.of(0.02, worlds=100)
+    fewer = Panel.of(0.039, worlds=100)
+    assert fewer.allowed == 2
     vote, ledger = vote_into([0.0] * 100, [0.0] * 97 + [0.4] * 3, Ledger(), Rule.strict(0.3), fewer)
     assert not vote.afforded
     assert ledger == Ledger()
 
 
-def test_below_one_world_the_normal_quantile_decides() -> None:
-    values = [0.1, 0.2, 0.3, 0.2]
+def test_the_truth_exceeds_what_a_panel_takes_with_probability_risk_at_most() -> None:
+    # The truth is one more draw, whatever the distribution: here exponential and heavy-tailed.
+    rng = np.random.default_rng(0)
+    n, runs = 19, 4_000
+    for risk in (0.05, 0.1, 0.32):
+        panel = Panel.of(risk, worlds=n)
+        drawn = rng.exponential(size=(runs, n + 1)) ** 3
+        above = np.mean([row[-1] > upper(row[:-1].tolist(), panel) for row in drawn])
+        assert above <= risk + 4 * math.sqrt(risk / runs)
+        assert above > risk / 2
+
+
+def test_below_one_world_all_must_agree_and_the_normal_quantile() -> None:
     panel = Panel.of(0.001, worlds=4)
-    assert panel.allowed == 0
+    assert panel.allowed == -1
     assert panel.z == pytest.approx(3.0902, abs=1e-4)
+    values = [0.1, 0.2, 0.3, 0.2]
     assert upper(values, panel) == pytest.approx(0.2 + panel.z * statistics.stdev(values))
+    # One world of a hundred far above the others: its own value counts, which 3.09 sd do not reach.
+    values = [0.0] * 99 + [1.0]
+    assert statistics.mean(values) + panel.z * statistics.stdev(values) < 0.4
+    assert upper(values, panel) == 1.0
 
 
 @given(st.lists(st.floats(0, 5), min_size=2, max_size=12), st.integers(1, 14))
@@ -81,7 +98,7 @@ def test_compiled_votes_are_the_same() -> None:
     kernels: dict[str, Any] = {each.__name__: numba.njit(each) for each in (authorise, upper)}
     compiled: Any = numba.njit(calling(vote_into, **kernels))
     rng = np.random.default_rng(0)
-    for panel in (Panel(0, 3.0), Panel(2, 3.0)):
+    for panel in (Panel(-1, 3.0), Panel(0, 3.0), Panel(2, 3.0)):
         lanes, plain = np.zeros(9), [0.0] * 9
         here, there = Ledger(False, 0.0), Ledger(False, 0.0)
         for _ in range(20):

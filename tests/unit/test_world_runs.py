@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from chary.agents import PSRL, CharyUCBVI, WorldsSpec, make_agent
-from chary.agents.tabular import TabularAgent
 from chary.audit import Truth
 from chary.envs import inventory, make, riverswim
 from chary.errors import CharyError, InvalidSetting
@@ -37,6 +36,22 @@ def test_a_strict_ledger_stays_within_its_budget(charge: str, risk: float) -> No
     assert run.steps is not None
     # What is booked adds up to the ledger.
     np.testing.assert_allclose(run.steps.booked.sum(axis=1), run.deficit, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["capped", "paper"])
+def test_one_ledger_of_worlds_keeps_every_rule(rule: str) -> None:
+    # With the whole deficit in place of a step's cost, `capped` and `paper` would refuse nothing.
+    bound = 0.04 if rule == "capped" else None
+    options: dict[str, Any] = {"rule": rule, "step_bound": bound, "after_refusal": "pause", **SMALL}
+    run = played(inventory(), CharyUCBVI(eta=0.1, charge="quantile", risk=0.01, **options))
+    assert run.steps is not None
+    before = np.cumsum(run.steps.booked, axis=1) - run.steps.booked
+    if rule == "capped":
+        assert run.deficit.max() <= 0.1
+    else:
+        assert before[run.steps.explored].max() <= 0.05
+    # Something was refused: an episode that explores at all does not explore at every step.
+    assert 0 < run.exploring_steps.sum() < 60 * inventory().horizon
 
 
 def test_regret_is_that_of_the_steps_played() -> None:
@@ -165,12 +180,10 @@ def test_other_agents_have_no_worlds(agent: str) -> None:
         make_agent(agent, bonus="posterior")
 
 
-def test_what_worlds_cannot_do_yet_is_refused() -> None:
+def test_what_worlds_cannot_do_is_refused() -> None:
     mdp, spec = riverswim(), CharyUCBVI(eta=0.3, bonus="posterior")
-    with pytest.raises(InvalidSetting, match=r"got 'posterior' with agent 'chary'\. Play it by"):
-        TabularAgent(spec, mdp.setting)
-    for options in ({"driver": "step"}, {"coverage": "everywhere"}, {"check_every": 3}):
-        with pytest.raises(InvalidSetting, match="must be 'compiled'"):
+    for options in ({"coverage": "everywhere"}, {"check_every": 3}):
+        with pytest.raises(InvalidSetting, match="'coverage' must be 'played' and 'check_every' 0"):
             simulate(mdp, spec, episodes=3, **options)
     with pytest.raises(InvalidSetting, match="'world_prior' flat needs"):
         simulate(make("sepsis"), CharyUCBVI(eta=0.3, bonus="posterior", world_prior="flat"), episodes=3)

@@ -11,6 +11,7 @@ from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Ran
 from chary.agents.protocol import Agent, AgentSpec, Transition
 from chary.agents.worlds import PSRL, WorldsSpec
 from chary.errors import InvalidSetting, check_choice
+from chary.texts import shown
 
 __all__ = [
     "AGENTS",
@@ -53,6 +54,7 @@ def make_agent(name: str, **options: Any) -> AgentSpec:
     for option, value in options.items():
         if option not in known:
             raise InvalidSetting(
-                f"{option!r} is not an option of agent {name!r}, got {value!r}. It takes: {', '.join(known)}."
+                f"{option!r} is not an option of agent {name!r}, got {shown(value)}. It takes: "
+                f"{', '.join(known)}."
             )
     return spec(**options)

@@ -11,16 +11,10 @@ from numpy.typing import NDArray
 from chary.agents import make_agent
 from chary.agents._choosing import check_policy
 from chary.agents._episodes import OpenEpisode, Played
-from chary.agents._learner import check_counts, rank_from
+from chary.agents._learner import check_counts
+from chary.agents._learnt import generator_from, generator_values, rank_from
 from chary.agents._release import Assigned, Slot
-from chary.agents._saving import (
-    PlayedTable,
-    generator_from,
-    generator_values,
-    options_from,
-    recalled,
-    spec_values,
-)
+from chary.agents._saving import PlayedTable, options_from, recalled, spec_values
 from chary.agents.canary import Canary
 from chary.agents.canary_agent import CanaryAgent, Drawn
 from chary.errors import InvalidData, check_index, check_integer, check_real, check_truth

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._learner import Learner
 from chary.agents._mixtures import FROZEN, Mixture, new_mixture, switch_step, uniform_pair, widened
+from chary.agents._world_learner import WorldLearner
 from chary.agents.comparison import MIXTURE_MEMORY, Baseline, MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Bools, Floats, Ints
@@ -18,8 +19,10 @@ from chary.errors import InvalidData, InvalidSetting
 from chary.mdp._checks import as_numbers
 from chary.mdp.setting import Setting
 from chary.model.bounds import UCBVI_FAMILIES
+from chary.model.knowledge import Knowledge
 from chary.planner._backup import new_scratch
 from chary.planner._full import new_explorer
+from chary.planner.joint import JointPlan
 from chary.planner.plan import TabularPlan, optimistic_policy
 from chary.storage.sealed import as_array
 
@@ -34,7 +37,7 @@ class Pinned:
     `explorer` from step `switch` on.
     """
 
-    plan: TabularPlan
+    plan: TabularPlan | JointPlan
     number: int
     version: int
     uniforms: Floats
@@ -68,7 +71,7 @@ class Chooser:
         self,
         spec: AgentSpec,
         setting: Setting,
-        learner: Learner,
+        learner: Learner | WorldLearner,
         *,
         generator: np.random.Generator | None,
         oracle_value: ArrayLike | None,
@@ -109,7 +112,7 @@ class Chooser:
         if isinstance(self._spec, MixtureSpec):
             if self._mixture is None:
                 self._mixture = self._new_mixture(self._spec)
-            knowledge = learner.knowledge
+            knowledge = self._knowledge
             n_states = len(knowledge.rows.visits)
             if self._mixture.v_room.shape[1] != n_states:
                 # States that stand for lost outcomes have been added.
@@ -126,6 +129,12 @@ class Chooser:
             )
         return pinned
 
+    @property
+    def _knowledge(self) -> Knowledge:
+        # Agents that choose without a shield have no worlds.
+        assert isinstance(self._learner, Learner)
+        return self._learner.knowledge
+
     def choose(self, pinned: Pinned, t: int, s: int) -> tuple[int, bool]:
         """Return the action at (t, s), and whether it explores."""
         if isinstance(self._spec, MixtureSpec):
@@ -134,7 +143,7 @@ class Chooser:
             return int(policy[t, s]), t >= pinned.switch
         if isinstance(self._spec, Baseline):
             return pinned.plan.baseline(t, s), False
-        pair = uniform_pair(self._learner.knowledge.rows, s, pinned.uniforms[t + 1])
+        pair = uniform_pair(self._knowledge.rows, s, pinned.uniforms[t + 1])
         return int(self._setting.pair_action[pair]), True
 
     def record(self) -> dict[str, NDArray[Any]]:

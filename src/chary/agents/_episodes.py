@@ -40,8 +40,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from chary.agents._atomic import Atomic
 from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer
 from chary.shield import Decision
+from chary.texts import shown
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -184,7 +186,7 @@ class Episodes(Generic[S, P]):
         name = check_episode_id(episode)
         if name in self._open:
             raise OutOfOrder(
-                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
+                f"'begin' must open a new episode, got {shown(episode)}, which is open. Finish it first."
             )
         return name
 
@@ -200,7 +202,7 @@ class Episodes(Generic[S, P]):
         """
         now = self._open.get(episode) if isinstance(episode, (int, str, np.integer)) else None
         if now is None or isinstance(episode, bool):
-            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
+            raise OutOfOrder(f"{call!r} must name an open episode, got {shown(episode)}. Call begin first.")
         return now
 
     def ask(self, now: OpenEpisode[S, P], t: object, s: S) -> Decision | None:
@@ -228,11 +230,11 @@ class Episodes(Generic[S, P]):
             return now.steps[step].decision
         if over:
             raise OutOfOrder(
-                f"'t' must be a step of episode {now.name!r}, got {t!r}. It is over"
+                f"'t' must be a step of episode {now.name!r}, got {shown(t)}. It is over"
                 f"{'.' if now.closing else ': call finish.'}"
             )
         raise OutOfOrder(
-            f"'t' must be the next step of episode {now.name!r}, got {t!r}. Call act with t = {decided}."
+            f"'t' must be the next step of episode {now.name!r}, got {shown(t)}. Call act with t = {decided}."
         )
 
     def decide(self, now: OpenEpisode[S, P], s: S, decision: Decision) -> Decision:
@@ -307,7 +309,8 @@ class Episodes(Generic[S, P]):
         """
         if now.closing:
             raise OutOfOrder(
-                f"'finish' must name an episode that goes on, got {now.name!r}, which waits for the outcomes "
+                f"'finish' must name an episode that goes on, got {shown(now.name)}, which waits "
+                "for the outcomes "
                 f"of steps {now.outstanding}. Observe or abandon it."
             )
         now.closing = True
@@ -356,7 +359,9 @@ class Episodes(Generic[S, P]):
     def _check_action(self, now: OpenEpisode[S, P], t: int, action: int, taken: object) -> None:
         decision = now.steps[t].decision
         if taken is not None and check_integer("taken", taken, minimum=0, error=InvalidAction) != action:
-            raise InvalidAction(f"'taken' must be the action of the transition, {action}, got {taken!r}.")
+            raise InvalidAction(
+                f"'taken' must be the action of the transition, {action}, got {shown(taken)}."
+            )
         if action == decision.action:
             return
         if taken is None:
@@ -393,7 +398,7 @@ def check_episode_id(episode: object) -> EpisodeId:
         return episode
     if isinstance(episode, np.integer):
         return int(episode)
-    raise InvalidData(f"'episode' must be a whole number or a text, got {episode!r}.")
+    raise InvalidData(f"'episode' must be a whole number or a text, got {shown(episode)}.")
 
 
 def batch(nested: Collection[str] = (), **columns: Any) -> list[tuple[Any, ...]]:
@@ -427,8 +432,8 @@ def _listed(name: str, column: Any, *, nested: bool) -> list[Any]:
     raise InvalidData(f"{name!r} must be a list{shape}, got {type(column).__name__}.")
 
 
-class StepAPI(Generic[S, P]):
-    """The part that all step APIs share: a view of their open episodes."""
+class StepAPI(Atomic, Generic[S, P]):
+    """The part that all step APIs share: calls that are whole, and a view of their open episodes."""
 
     _episodes: Episodes[S, P]
 

@@ -10,6 +10,7 @@ from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
+from chary.texts import shown
 
 # Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
 Columns = tuple[Ints, Ints, Ints, Floats, Bools]
@@ -38,7 +39,7 @@ class ObservedFacts:
         # The common case first: every decision comes here.
         s = state if type(state) is int else check_integer(name, state, minimum=0, error=InvalidData)
         if not 0 <= s < self.setting.n_states:
-            raise InvalidData(f"{name!r} must lie in 0..{self.setting.n_states - 1}, got {s}.")
+            raise InvalidData(f"{name!r} must lie in 0..{self.setting.n_states - 1}, got {shown(s)}.")
         return s
 
     def check_left(self, s: int) -> None:
@@ -145,12 +146,12 @@ class ObservedFacts:
         s, x = self.state("state", transition.state), self.state("next_state", transition.next_state)
         a = check_integer("action", transition.action, minimum=0, error=InvalidAction)
         if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
-            raise InvalidAction(f"'action' must be allowed in state {s}, got {a}.")
+            raise InvalidAction(f"'action' must be allowed in state {s}, got {shown(a)}.")
         scale = self.setting.scale
         reward = (as_float(transition.reward) - scale.low) / scale.span
         if not -REWARD_TOLERANCE <= reward <= 1 + REWARD_TOLERANCE:
             raise InvalidData(
-                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {transition.reward!r} at "
+                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {shown(transition.reward)} at "
                 f"state {s}, action {a} in {place}. Declare the scale of your rewards in the setting."
             )
         check_truth("terminated", transition.terminated, error=InvalidData)

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._facts import Columns
-from chary.agents._visits import LOST
+from chary.agents._learnt import (
+    as_columns,
+    batch_arrays,
+    batches_from,
+    explorer_arrays,
+    explorers_from,
+    rank_from,
+)
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
 from chary.arrays import Floats, Ints
@@ -21,7 +28,6 @@ from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.knowledge import Knowledge
-from chary.model.rows import pair_states, rank_by_index
 from chary.planner._backup import LOWER
 from chary.planner.plan import (
     PlanOptions,
@@ -38,7 +44,6 @@ from chary.storage.sealed import as_array, under
 
 # Counted at a time: room for all of them is made before.
 MOST_STEPS = 1000
-JOURNAL = ("states", "pairs", "nexts", "rewards", "terminated")
 
 
 class OldFloor(NamedTuple):
@@ -140,7 +145,8 @@ class Learner:
         """Everything that the promise leans on, as far as it concerns what was learnt."""
         role = None if self._own is None else self._own.role
         told = self._spec.grounds(self._setting)
-        if isinstance(self._spec, CharyUCBVI) and (record := self._spec.calibration) is not None:
+        record = self._spec.calibration if isinstance(self._spec, CharyUCBVI) else None
+        if isinstance(self._spec, CharyUCBVI) and isinstance(record, CalibrationRecord):
             told = replace(
                 told,
                 outside=self._outside(self._spec, record),
@@ -171,7 +177,7 @@ class Learner:
             return
         if any(plan.knowledge is self.knowledge for plan in pinned):
             self.knowledge = self.knowledge.copy()
-        columns = self._as_columns(steps)
+        columns = as_columns(steps, self._setting)
         count_columns(self.knowledge, columns)
         self.version += 1
         self._journal.append(columns)
@@ -179,7 +185,7 @@ class Learner:
     def learn_rollout(self, steps: Sequence[Transition]) -> None:
         """Let explorers learn from a whole meta-rollout."""
         if self._separate is not None and steps:
-            count_columns(self._separate, self._as_columns(steps))
+            count_columns(self._separate, as_columns(steps, self._setting))
             self._latest_explorer = None
 
     def forget(self, chains: Iterable[int]) -> None:
@@ -192,9 +198,9 @@ class Learner:
         while len(self._journal) > self.version - oldest:
             self._journal.popleft()
 
-    def record(self, oldest: Knowledge) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return arrays and plain values for `restore`; `oldest` are the counts of the oldest plan in use."""
-        base = oldest if self._journal else self.knowledge
+    def record(self, oldest: TabularPlan | None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return arrays and plain values for `restore`; `oldest` is the oldest plan in use."""
+        base = oldest.knowledge if self._journal and oldest is not None else self.knowledge
         arrays = {f"counts.{name}": array for name, array in base.to_arrays().items()}
         arrays["prior"] = self._prior
         if self._spec.ties != "index":
@@ -204,14 +210,8 @@ class Learner:
             arrays["own.table"] = own.table
         if self._separate is not None:
             arrays |= {f"meta.{name}": array for name, array in self._separate.to_arrays().items()}
-        for i, name in enumerate(JOURNAL):
-            columns = [each[i] for each in self._journal]
-            arrays[f"journal.{name}"] = np.concatenate(columns) if columns else np.zeros(0)
-        # Chains that started with the same counts share an explorer, or have one that is the same.
-        shared: dict[bytes, Shorts] = {policy.tobytes(): policy for policy in self.explorers.values()}
-        places = {key: i for i, key in enumerate(shared)}
-        shape = (0, self._setting.horizon, self._setting.n_states)
-        arrays["explorers"] = np.stack(list(shared.values())) if shared else np.zeros(shape, dtype=np.int16)
+        arrays |= batch_arrays("journal", self._journal)
+        arrays["explorers"], places = explorer_arrays(self.explorers, self._setting)
         about: dict[str, Any] = {
             "own": None if own is None else own.role,
             "old_floor": None,
@@ -219,7 +219,7 @@ class Learner:
             "version": self.version,
             "planned": self._plan is not None,
             "journal": [len(each[0]) for each in self._journal],
-            "explorers": [[chain, places[policy.tobytes()]] for chain, policy in self.explorers.items()],
+            "explorers": places,
         }
         if self._old_floor is not None and self.version - len(self._journal) <= self._old_floor.last:
             arrays["own.start"] = self._old_floor.start
@@ -247,19 +247,14 @@ class Learner:
                 kept = under(f"{name}.", arrays)
                 check_counts(name, kept, setting)
                 knowledge.restore(kept)
-        policies = _policies(arrays["explorers"], setting)
-        for chain, place in about["explorers"]:
-            check_integer("explorers", chain, minimum=0, error=InvalidData)
-            if check_integer("explorers", place, minimum=0, error=InvalidData) >= len(policies):
-                raise InvalidData(f"'explorers' must be {len(policies)} policies, got number {place}.")
-            self.explorers[chain] = policies[place]
+        self.explorers |= explorers_from(arrays["explorers"], about["explorers"], setting)
         for number in (about["plans"], about["version"], *about["journal"]):
             check_integer("learner", number, minimum=0, error=InvalidData)
         if len(about["journal"]) > about["version"]:
             raise InvalidData(f"'journal' must be of {about['version']} batches at most, got more.")
         plans: dict[int, TabularPlan] = {}
         self.version = int(about["version"]) - len(about["journal"])
-        for columns in self._batches(arrays, about["journal"]):
+        for columns in batches_from("journal", arrays, about["journal"], setting):
             if self.version in versions:
                 plans[self.version] = self._make_plan(self.knowledge)
                 self.knowledge = self.knowledge.copy()
@@ -271,6 +266,13 @@ class Learner:
         self._plan = plans[self.version] if about["planned"] else None
         self.plans = int(about["plans"])
         return plans
+
+    def successors(self) -> tuple[list[int], list[int]]:
+        """Return the pairs and successors of all that was counted, losses aside."""
+        rows, S = self.knowledge.rows, self._setting.n_states
+        places = np.concatenate([np.arange(b, b + n) for b, n in zip(rows.begin, rows.length, strict=True)])
+        pairs, successors = np.repeat(np.arange(len(rows.length)), rows.length), rows.successor[places]
+        return pairs[successors < S].tolist(), successors[successors < S].tolist()
 
     def new_explorer(self) -> Shorts:
         """Return the explorer of a chain that starts now; chains that start from the same counts share it."""
@@ -308,43 +310,6 @@ class Learner:
             return own_plan(self._setting, knowledge, own, **options)
         return TabularPlan(self._setting, knowledge, self._prior, **options)
 
-    def _as_columns(self, steps: Sequence[Transition]) -> Columns:
-        states, actions, rewards, nexts, ended = (np.array(column) for column in zip(*steps, strict=True))
-        return states, self._setting.pair_index[states, actions], nexts, rewards.astype(float), ended
-
-    def _batches(self, arrays: Mapping[str, NDArray[Any]], lengths: Sequence[int]) -> list[Columns]:
-        """Return what was learnt since, batch by batch, once it can be counted."""
-        states, pairs, nexts, rewards, ended = (arrays[f"journal.{name}"] for name in JOURNAL)
-        if not lengths:
-            return []
-        S, P = self._setting.n_states, self._setting.n_pairs
-        whole = all(np.issubdtype(each.dtype, np.integer) for each in (states, pairs, nexts))
-        sizes = {each.shape for each in (states, pairs, nexts, rewards, ended)}
-        fits = whole and sizes == {(sum(lengths),)} and rewards.dtype == np.float64 and ended.dtype == bool
-        fits = fits and bool(((rewards >= 0) & (rewards <= 1)).all())
-        for column, low, size in ((states, 0, S), (pairs, 0, P), (nexts, LOST, S)):
-            fits = fits and bool(((column >= low) & (column < size)).all())
-        if not fits:
-            raise InvalidData("'journal' must hold transitions of this problem, got others.")
-        ends = np.cumsum(lengths)[:-1]
-        split = [np.split(each, ends) for each in (states, pairs, nexts, rewards, ended)]
-        return list(zip(*split, strict=True))
-
-
-def rank_from(arrays: Mapping[str, NDArray[Any]], spec: AgentSpec, setting: Setting) -> Ints:
-    """Return the saved order of ties, (P,).
-
-    Raises:
-        InvalidData: if it is not an order of every state's actions.
-    """
-    rank = rank_by_index(setting)
-    if spec.ties != "index":
-        rank = as_array("rank", arrays, rank.shape, np.int64, below=setting.n_actions)
-        first = setting.n_actions * pair_states(setting)
-        if (np.sort(rank + first) != rank_by_index(setting) + first).any():
-            raise InvalidData("'rank' must order the actions of every state, got another array.")
-    return rank
-
 
 def count_columns(knowledge: Knowledge, columns: Columns) -> None:
     """Count transitions by column."""
@@ -353,14 +318,6 @@ def count_columns(knowledge: Knowledge, columns: Columns) -> None:
         span = slice(first, first + MOST_STEPS)
         knowledge.learn(states[span], pairs[span], nexts[span], rewards[span])
     knowledge.radii.terminal[nexts[ended]] = True
-
-
-def _policies(stacked: NDArray[Any], setting: Setting) -> list[Shorts]:
-    shape = (setting.horizon, setting.n_states)
-    fits = stacked.ndim == 3 and stacked.shape[1:] == shape and stacked.dtype == np.int16
-    if not (fits and bool(((stacked >= 0) & (stacked < setting.n_actions)).all())):
-        raise InvalidData("'explorers' must be policies of this problem, got others.")
-    return [np.array(each) for each in stacked]
 
 
 def check_counts(name: str, arrays: Mapping[str, NDArray[Any]], setting: Setting) -> None:

@@ -23,6 +23,7 @@ from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, check_choice, check_integer, check_real
 from chary.statistics.always_valid import lower_bound, upper_bound
 from chary.storage.sealed import as_array
+from chary.texts import shown
 
 # Bounds are computed again when a policy has this share more returns, and at least one more.
 REFRESH = 0.01
@@ -275,7 +276,7 @@ class Release:
         """
         i = check_integer("policy", number, minimum=1, error=InvalidData) - 1
         if i >= len(self.tried):
-            raise InvalidData(f"'policy' must be one of {len(self.tried)}, got {number!r}.")
+            raise InvalidData(f"'policy' must be one of {len(self.tried)}, got {shown(number)}.")
         return self.tried[i]
 
     def _alpha(self, number: int) -> float:
@@ -317,7 +318,7 @@ def _slot(values: Sequence[Any]) -> Slot:
     slot = Slot()
     slot.known, slot.low, slot.high = bool(values[0]), float(values[1]), float(values[2])
     if not 0.0 <= slot.low <= slot.high <= 1.0:
-        raise InvalidData(f"'waiting' must hold returns between 0 and 1, got {values!r}.")
+        raise InvalidData(f"'waiting' must hold returns between 0 and 1, got {shown(values)}.")
     return slot
 
 

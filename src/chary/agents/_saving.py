@@ -18,14 +18,19 @@ from numpy.typing import NDArray
 from chary.agents import make_agent
 from chary.agents._choosing import Pinned, check_policy
 from chary.agents._episodes import OpenEpisode, Played, Transition
-from chary.agents._steps import decision_rows, decisions_from, wholes
+from chary.agents._learner import Learner
+from chary.agents._learnt import generator_from, generator_values
+from chary.agents._steps import decision_rows, decisions_from, vote_rows, votes_from, wholes
+from chary.agents._world_learner import WorldLearner
 from chary.agents.comparison import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
-from chary.errors import InvalidData, InvalidSetting, check_integer
+from chary.errors import InvalidData, check_integer
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
+from chary.model.risk_calibration import RiskRecord, record_from_plain
 from chary.storage.sealed import as_array, under
+from chary.texts import shown
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -35,9 +40,7 @@ def record(agent: TabularAgent) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
     table = PlayedTable()
     pins = [now.pinned for now in agent._episodes]
     oldest = min(pins, key=lambda pinned: pinned.version, default=None)
-    arrays, learner = agent._learner.record(
-        agent._learner.knowledge if oldest is None else oldest.plan.knowledge
-    )
+    arrays, learner = agent._learner.record(None if oldest is None else oldest.plan)  # type: ignore[arg-type]
     arrays |= {f"setting.{name}": array for name, array in agent.setting.to_arrays().items()}
     arrays |= {f"discretiser.{name}": array for name, array in agent._discretiser.items()}
     arrays |= {"facts.ends": agent._facts.ends, "facts.left": agent._facts.left}
@@ -122,7 +125,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         agent._episodes.restore(OpenEpisode.restored(episode, s, pinned, all_of(played), flags))
     if agent.shield is not None:
         unreleased = {now.name: now for now in agent._episodes if not now.released}
-        _check_shield(about["shield"], agent.setting, unreleased, agent._learner.explorers)
+        _check_shield(about["shield"], agent.setting, unreleased, agent._learner)
         agent.shield.restore(about["shield"], {now.name: now.pinned.plan for now in agent._episodes}, recall)
     agent._late_rollouts = [all_of(numbers) for numbers in about["late_rollouts"]]
     of_open_episodes = [(step, step.decision.action) for now in agent._episodes for step in now.steps]
@@ -138,10 +141,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         # Version 0.1 counted an episode as a whole, once it was complete.
         kept_waiting = of_open_episodes
     agent._visits.restore(kept_waiting)
-    rows = agent._learner.knowledge.rows
-    for p, (begin, length) in enumerate(zip(rows.begin.tolist(), rows.length.tolist(), strict=True)):
-        successors = [x for x in rows.successor[begin : begin + length].tolist() if x < S]
-        agent._facts.recall([p] * len(successors), successors)
+    agent._facts.recall(*agent._learner.successors())
     for step in steps:
         if step.outcome is not None:
             agent._facts.note(step.outcome)
@@ -156,7 +156,7 @@ def spec_values(spec: AgentSpec) -> dict[str, Any]:
             value = repr(value)
         elif field.name == "prior" and value is not None and not isinstance(value, str):
             value = np.asarray(value).tolist()
-        elif isinstance(value, CalibrationRecord):
+        elif isinstance(value, CalibrationRecord | RiskRecord):
             value = value.to_plain()
         elif value is not None and not isinstance(value, (bool, int, float, str)):
             # Numbers of NumPy, or fractions.
@@ -175,34 +175,8 @@ def options_from(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(options.get("prior"), list):
         options["prior"] = np.array(options["prior"])
     if isinstance(options.get("calibration"), dict):
-        options["calibration"] = CalibrationRecord.from_plain(options["calibration"])
+        options["calibration"] = record_from_plain(options["calibration"])
     return options
-
-
-def generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:
-    """Return the state of a generator as JSON has it.
-
-    Raises:
-        InvalidSetting: if it is not of the kind that chary uses.
-    """
-    if generator is None:
-        return None
-    state = generator.bit_generator.state
-    if state["bit_generator"] != "PCG64":
-        raise InvalidSetting(
-            f"'generator' must be of kind PCG64 to be saved, got {state['bit_generator']}. "
-            "Use numpy.random.default_rng."
-        )
-    return dict(state)
-
-
-def generator_from(state: Mapping[str, Any] | None) -> np.random.Generator | None:
-    """Return the generator whose state this is."""
-    if state is None:
-        return None
-    bits = np.random.PCG64()
-    bits.state = dict(state)  # type: ignore[assignment]
-    return np.random.Generator(bits)
 
 
 @final
@@ -231,7 +205,9 @@ class PlayedTable:
         n = len(self._steps)
         unknown = (np.nan,) * len(Transition._fields)
         outcomes = np.array([step.outcome or unknown for step in self._steps], dtype=np.float64)
+        voted = any(step.decision.vote is not None for step in self._steps)
         return {
+            **({"played.vote": vote_rows(self._steps)} if voted else {}),
             "played.decision": decision_rows(self._steps),
             "played.outcome": outcomes.reshape(n, len(unknown)),
             "played.state": np.array([step.state for step in self._steps], dtype=np.int64),
@@ -247,7 +223,8 @@ class PlayedTable:
         """
         n = len(np.atleast_1d(arrays["played.state"]))
         states = as_array("played.state", arrays, (n,), np.int64, below=setting.n_states)
-        decisions = decisions_from("played.decision", arrays, n, setting.n_actions)
+        votes = votes_from("played.vote", arrays, n)
+        decisions = decisions_from("played.decision", arrays, n, setting.n_actions, votes)
         outcomes = as_array("played.outcome", arrays, (n, len(Transition._fields)), np.float64)
         lost = as_array("played.lost", arrays, (n,), bool)
         allowed = setting.pair_index[states, np.array([each.action for each in decisions], dtype=np.int64)]
@@ -279,7 +256,7 @@ def _check_shield(
     kept: Mapping[str, Any],
     setting: Setting,
     episodes: Mapping[Any, OpenEpisode[int, Any]],
-    explorers: Collection[int],
+    learner: Learner | WorldLearner,
 ) -> None:
     """Raise InvalidData unless a shield's record is one of this problem and of these open episodes.
 
@@ -287,8 +264,9 @@ def _check_shield(
         kept: What `Shield.record` returned, with the states of tabular agents.
         setting: The problem.
         episodes: The open episodes that the shield has not closed.
-        explorers: The chains that have an explorer.
+        learner: What has the explorers of chains. With worlds, a chain without a step has none yet.
     """
+    with_worlds = isinstance(learner, WorldLearner)
     S, H = setting.n_states, setting.horizon
     for counter in (*kept["counters"], kept["started"]):
         _whole("counters", counter)
@@ -307,7 +285,8 @@ def _check_shield(
         whole = len(steps) <= H if _truth("chains", complete) else len(steps) < H
         if chain in open_chains or not whole or (_truth("chains", waiting) and complete):
             raise InvalidData(f"'chains' must be open chains of {H} steps at most, got others.")
-        if not complete and chain not in explorers:
+        needs_explorer = bool(steps) or not with_worlds
+        if not complete and needs_explorer and chain not in learner.explorers:
             raise InvalidData(f"'explorers' must contain that of chain {chain}.")
         open_chains.add(chain)
     if {each[0] for each in kept["episodes"]} != set(episodes):
@@ -323,15 +302,17 @@ def _check_shield(
             _truth("episodes", each)
         _whole("episodes", explored)
         decided = None if pending is None else pending[:3] + pending[4:]
+        touched, finished, dropped, *worlds = chains
         agree = number == now.pinned.number and t == len(now.steps) - outstanding
         agree &= deficit == (0.0 if last is None else last.decision.deficit)
         agree &= terminated == now.terminated and (t == 0 or outstanding or reached == now.state)
         agree &= (pending is None) == (last is None or last.outcome is not None)
         if last is not None and decided is not None:
-            action, was_explored, charge, *_, chain = last.decision
+            action, was_explored, charge, _, _, _, chain, vote = last.decision
             agree &= decided == [last.state, action, was_explored, chain] and pending[3] == charge
+            agree &= not worlds or worlds[0][1] == (vote and list(vote))
+        agree &= not worlds or _are_deficits(worlds[0][0], learner)
         agree &= fed is None or fed in open_chains
-        touched, finished, dropped = chains
         agree &= set(touched) <= open_chains
         for chain, steps, *numbers in finished:
             _check_chain(steps, setting)
@@ -342,6 +323,14 @@ def _check_shield(
             _whole("dropped", chain, below=kept["started"])
         if not agree or (reached is not None and _whole("episodes", reached, below=S) != reached):
             raise InvalidData(f"'episodes' of the shield must be as the agent's, got another {name!r}.")
+
+
+def _are_deficits(deficits: object, learner: Learner | WorldLearner) -> bool:
+    """Return whether these can be the deficits of an episode, one per world that judges."""
+    n = learner.ledgers if isinstance(learner, WorldLearner) else 0
+    if not isinstance(deficits, list) or len(deficits) != n:
+        return False
+    return all(isinstance(each, float) and 0.0 <= each < np.inf for each in deficits)
 
 
 def _check_chain(steps: Sequence[Any], setting: Setting) -> None:
@@ -356,7 +345,7 @@ def _check_chain(steps: Sequence[Any], setting: Setting) -> None:
 
 def _named(name: str, episode: object, episodes: Collection[Any]) -> None:
     if not isinstance(episode, (int, str)) or episode not in episodes:
-        raise InvalidData(f"{name!r} must name open episodes, got {episode!r}.")
+        raise InvalidData(f"{name!r} must name open episodes, got {shown(episode)}.")
 
 
 def _whole(name: str, value: object, *, below: int | None = None) -> int:
@@ -368,7 +357,7 @@ def _whole(name: str, value: object, *, below: int | None = None) -> int:
 
 def _truth(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidData(f"{name!r} must be true or false, got {value!r}.")
+        raise InvalidData(f"{name!r} must be true or false, got {shown(value)}.")
     return value
 
 

@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 from chary.agents._episodes import Played, Transition
 from chary.errors import InvalidAction, InvalidData, as_float, check_index, check_truth, check_type
 from chary.shield import Decision
+from chary.shield.worlds import Vote
 from chary.storage.sealed import as_array
+from chary.texts import shown
 
 Arrays = dict[str, NDArray[Any]]
+
+# A decision without its vote.
+NUMBERS = len(Decision._fields) - 1
 
 
 def as_transition(
@@ -32,31 +37,77 @@ def as_transition(
     reached = observation("next_state", transition.next_state)
     reward = as_float(transition.reward)
     if not math.isfinite(reward):
-        raise InvalidData(f"'reward' must be a finite number, got {transition.reward!r}.")
+        raise InvalidData(f"'reward' must be a finite number, got {shown(transition.reward)}.")
     ended = check_truth("terminated", transition.terminated, error=InvalidData)
     return Transition(state, action, reward, reached, ended)
 
 
 def decision_rows(steps: Sequence[Played[Any]]) -> NDArray[np.float64]:
-    """Return the decisions of n steps, (n, 7)."""
-    rows = np.array([step.decision for step in steps], dtype=np.float64)
-    return rows.reshape(len(steps), len(Decision._fields))
+    """Return the decisions of n steps, (n, 7), votes aside."""
+    rows = np.array([step.decision[:NUMBERS] for step in steps], dtype=np.float64)
+    return rows.reshape(len(steps), NUMBERS)
 
 
-def decisions_from(name: str, arrays: Mapping[str, NDArray[Any]], n: int, n_actions: int) -> list[Decision]:
+def vote_rows(steps: Sequence[Played[Any]]) -> NDArray[np.float64]:
+    """Return the votes on n steps, (n, 5), a row of NaN where there was none."""
+    none = (np.nan,) * len(Vote._fields)
+    rows = np.array([step.decision.vote or none for step in steps], dtype=np.float64)
+    return rows.reshape(len(steps), len(none))
+
+
+def votes_from(name: str, arrays: Mapping[str, NDArray[Any]], n: int) -> list[Vote | None]:
+    """Return n votes that `vote_rows` made an array of; None for all where there is no such array.
+
+    Raises:
+        InvalidData: if one cannot have been cast.
+    """
+    if name not in arrays:
+        return [None] * n
+    rows = as_array(name, arrays, (n, len(Vote._fields)), np.float64)
+    afforded, within, worlds, deficit, worst = rows.T
+    fits = np.isin(afforded, (0, 1)) & wholes(worlds, 2, np.inf) & wholes(within, 0, np.inf)
+    fits &= (within <= worlds) & (deficit >= 0) & (worst >= 0)
+    if not (fits | np.isnan(rows).all(axis=1)).all():
+        raise InvalidData(f"{name!r} must hold votes of worlds, got others.")
+    return [
+        None if np.isnan(row[0]) else Vote(bool(row[0]), int(row[1]), int(row[2]), row[3], row[4])
+        for row in rows.tolist()
+    ]
+
+
+def decisions_from(
+    name: str,
+    arrays: Mapping[str, NDArray[Any]],
+    n: int,
+    n_actions: int,
+    votes: Sequence[Vote | None] | None = None,
+) -> list[Decision]:
     """Return n decisions among `n_actions` actions that `decision_rows` made an array of.
+
+    The panel's deficit may fall where `votes` decide, and so may what is booked be negative.
 
     Raises:
         InvalidData: if one cannot have been made.
     """
-    rows = as_array(name, arrays, (n, len(Decision._fields)), np.float64)
+    rows = as_array(name, arrays, (n, NUMBERS), np.float64)
+    told = [None] * n if votes is None else list(votes)
+    voted = np.array([vote is not None for vote in told], dtype=bool)
     action, explored, charge, deficit, remaining, plan, chain = rows.T
     fits = wholes(action, 0, n_actions) & np.isin(explored, (0, 1))
-    fits &= np.isfinite(charge) & (charge >= 0) & np.isfinite(deficit) & (deficit >= 0) & (remaining >= 0)
+    fits &= (
+        np.isfinite(charge)
+        & ((charge >= 0) | voted)
+        & np.isfinite(deficit)
+        & (deficit >= 0)
+        & (remaining >= 0)
+    )
     fits &= wholes(plan, 0, np.inf) & wholes(chain, -1, np.inf)
     if not fits.all():
         raise InvalidData(f"{name!r} must hold decisions of this problem, got others.")
-    return [Decision(int(a), bool(e), c, d, r, int(p), int(m)) for a, e, c, d, r, p, m in rows.tolist()]
+    return [
+        Decision(int(a), bool(e), c, d, r, int(p), int(m), vote)
+        for (a, e, c, d, r, p, m), vote in zip(rows.tolist(), told, strict=True)
+    ]
 
 
 def observed_steps(steps: Sequence[Played[NDArray[Any]]], shape: tuple[int, ...], prefix: str) -> Arrays:

@@ -14,13 +14,11 @@ from collections.abc import Iterable
 from typing import final
 
 from chary.agents._episodes import Played, Transition
+from chary.model.rows import LOST
 
 Pair = tuple[int, int]
 # A step and its place among all decisions; a plain tuple, since every decision makes one.
 Visit = tuple[int, Played[int]]
-
-# Stands for the next state of a transition whose outcome is lost.
-LOST = -1
 
 
 def lesson(step: Played[int]) -> Transition:

@@ -26,6 +26,7 @@ from chary.shield import Decision, Ledger
 from chary.standing import Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import load_sealed, pack
+from chary.texts import shown
 
 CANARY_FILE = "canary"
 # Sums of rewards are rounded.
@@ -185,6 +186,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
             columns = self._facts.checked_columns(
                 [step for _, _, step in placed], lambda i: f"episode {placed[i][0]}, step {placed[i][1]}"
             )
+            self._changing = True
             count_columns(self._knowledge, columns)
             self._proposals.starts[[int(episode[0].state) for episode in logged if episode]] = True
 
@@ -199,6 +201,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
         s = self._facts.state("state", state)
         if self._facts.ends[s]:
             raise InvalidData(f"'state' must not be terminal at the start of an episode, got {s}.")
+        self._changing = True
         release = self.release
         if not release.episodes:
             self._proposals.consider(release, self._knowledge)
@@ -234,7 +237,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
         for episode, step, state in batch(episodes=episodes, t=t, states=states):
             now = self._episodes.named("act_many", episode)
             if now.name in asked:
-                raise OutOfOrder(f"'episodes' must name each episode once, got {episode!r} twice.")
+                raise OutOfOrder(f"'episodes' must name each episode once, got {shown(episode)} twice.")
             s = self._facts.state("state", state)
             asked[now.name] = (now, s, self._episodes.ask(now, step, s))
         return [self._decide(now, s) if decided is None else decided for now, s, decided in asked.values()]
@@ -270,6 +273,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
                 f"got {total * span:g} in episode {now.name!r}. Declare a larger one: what was promised with "
                 "this one does not hold."
             )
+        self._changing = True
         now.pinned.total = total
         self._facts.note(step)
         self._episodes.note(now, t, step)
@@ -283,6 +287,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._changing = True
         self._episodes.close(now)
         self._settle(now)
 
@@ -293,6 +298,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
             OutOfOrder: if it is not open.
         """
         now = self._episodes.named("abandon", episode)
+        self._changing = True
         self._episodes.drop(now)
         for step in now.steps:
             self._visits.resolved(step)
@@ -343,6 +349,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
         )
 
     def _decide(self, now: Open, s: int) -> Decision:
+        self._changing = True
         drawn, t = now.pinned, now.t
         policy = self.release.numbered(drawn.assigned.policy)
         action = int(policy.actions[t, s])

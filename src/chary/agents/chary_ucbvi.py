@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -18,10 +19,12 @@ from chary.errors import (
 )
 from chary.mdp import Setting
 from chary.model.calibration import CalibrationRecord
+from chary.model.risk_calibration import RiskRecord
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
 from chary.shield.worlds import Panel
 from chary.standing import Grounds
+from chary.texts import shown
 
 DATA = ("all", "meta")
 # Charges and explorers by posterior worlds.
@@ -45,17 +48,18 @@ class CharyUCBVI(WorldsSpec):
             cheaper steps later in the episode, `close` ends exploration. By default `pause` (`close` with
             chains off).
         charge: Formula for the charge of an exploring step, by default coupled. With posterior worlds,
-            `worlds` (the default) keeps a deficit per world, `quantile` books mean + z * sd of their gaps.
+            `worlds` (the default) keeps a deficit per world, `quantile` books an upper end of their gaps.
         risk: Probability, in (0, 1), of exceeding the budget in an episode, given the prior of the worlds.
         explorer: Whether explorers are the optimal policies of single posterior worlds or, with optimistic,
             maximise mean + sd over the exploring worlds.
-        pool: Largest number of chains open at once, >= 1, by default 1000. With posterior worlds it is 30.
+        pool: Largest number of chains open at once, >= 1, by default 1000. With posterior worlds it is 100.
         clock: Whether explorers count the steps of the episode or, with meta, of the chain.
         data: Whether explorers learn from all data or, with meta, from the warm-up and finished chains.
         patience: Number of episodes without an advance after which a chain is abandoned. None never abandons.
         chains: Whether exploration resumes in later episodes; off explores from each start until refused.
-        calibration: The calibration of the bonus scale, `chary.calibrate.calibrate(...).record`. By default
-            simulations use those of the problem's preset.
+        calibration: The calibration of the bonus scale, `chary.calibrate.calibrate(...).record`, or of the
+            risk, `chary.calibrate.calibrate_risk(...).record`. By default simulations use those of the
+            problem's preset.
     """
 
     name: ClassVar[str] = "chary"
@@ -66,7 +70,7 @@ class CharyUCBVI(WorldsSpec):
     step_bound: float | None = None
     after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
     charge: Annotated[str, (*CHARGES, *WORLD_CHARGES)] = ""
-    risk: float = 0.0001
+    risk: float = 0.001
     explorer: Annotated[str, EXPLORERS] = "sampled"
     # Resolved when a specification is made, so that everybody reads a number.
     pool: int = None  # type: ignore[assignment]
@@ -74,14 +78,14 @@ class CharyUCBVI(WorldsSpec):
     data: Annotated[str, DATA] = "all"
     patience: int | None = None
     chains: bool = True
-    calibration: CalibrationRecord | None = None
+    calibration: CalibrationRecord | RiskRecord | None = None
 
     def __post_init__(self) -> None:
         check_type("bonus", self.bonus, str, "the name of a family of bounds")
         if self.charge == "":
             object.__setattr__(self, "charge", "worlds" if self.bonus == POSTERIOR else "coupled")
         if self.pool is None:
-            object.__setattr__(self, "pool", 30 if self.bonus == POSTERIOR else 1000)
+            object.__setattr__(self, "pool", 100 if self.bonus == POSTERIOR else 1000)
         self.check()
 
     def check(self) -> None:
@@ -101,7 +105,9 @@ class CharyUCBVI(WorldsSpec):
         check_choice("data", self.data, DATA)
         check_integer("pool", self.pool, minimum=1)
         if self.calibration is not None:
-            check_type("calibration", self.calibration, CalibrationRecord, "the record of a calibration")
+            of_risk = self.bonus == POSTERIOR
+            kind, words = (RiskRecord, "risk") if of_risk else (CalibrationRecord, "bonus scale")
+            check_type("calibration", self.calibration, kind, f"the record of a calibrated {words}")
         if self.patience is not None:
             check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
         if not self.chains and self.after_refusal == "pause":
@@ -118,14 +124,15 @@ class CharyUCBVI(WorldsSpec):
         fitting = WORLD_CHARGES if self.bonus == POSTERIOR else CHARGES
         if self.charge not in fitting:
             raise InvalidSetting(
-                f"'charge' must be {' or '.join(fitting)} with bonus {self.bonus!r}, got {self.charge!r}."
+                f"'charge' must be {' or '.join(fitting)} with bonus {self.bonus!r}, got "
+                f"{shown(self.charge)}."
             )
         if self.bonus == POSTERIOR and self.data == "meta":
             raise InvalidSetting("'data' must be 'all' with bonus 'posterior', got 'meta'.")
         if self.charge == "worlds" and self.rule in ("capped", "paper"):
             raise InvalidSetting(
                 f"'rule' must be strict, unlimited or closed where every world keeps a deficit, "
-                f"got {self.rule!r}. Use charge 'quantile'."
+                f"got {shown(self.rule)}. Use charge 'quantile'."
             )
 
     def check_problem(self, setting: Setting) -> None:
@@ -160,6 +167,19 @@ class CharyUCBVI(WorldsSpec):
         told = WorldsSpec.grounds(self, setting)
         return replace(told, rule=self.rule, step_bound=self.step_bound, delta=delta)
 
+    def with_measured_risk(self, told: Grounds, used: Mapping[str, Any]) -> Grounds:
+        """Return the grounds with what was measured of the risk on siblings, or why it was not for this run.
+
+        Args:
+            told: The grounds without it.
+            used: Configuration of the run, see `calibrated`.
+        """
+        if not isinstance(self.calibration, RiskRecord):
+            return told
+        apart = self.calibration.mismatches(used)
+        words = f"the risk was measured for another configuration: {', '.join(apart)}"
+        return replace(told, coverage=words if apart else self.calibration.given)
+
     def options(self) -> dict[str, Any]:
         """Return the options as results list them."""
         pool = self.pool if self.chains else None
@@ -169,6 +189,9 @@ class CharyUCBVI(WorldsSpec):
         """Return what a calibration must share with a run of this agent, by the names of its record."""
         prior = self.prior if isinstance(self.prior, str) else "none" if self.prior is None else "given"
         played = {"prior": prior, "episodes": episodes, "warmup": warmup}
-        # Scaled bounds, the only ones with a calibration, have no worlds.
-        options = {name: value for name, value in self.options().items() if name not in WORLD_OPTIONS}
+        options = self.options()
+        if self.bonus == POSTERIOR:
+            # Worlds have neither a scaled bonus nor delta.
+            return {**options, "eta": self.eta, **played}
+        options = {name: value for name, value in options.items() if name not in WORLD_OPTIONS}
         return {"ties": "index", **options, "eta": self.eta, "delta": self.delta, **played}

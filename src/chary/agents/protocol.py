@@ -136,7 +136,7 @@ class AgentSpec:
             InvalidSetting: with posterior worlds, which have none.
         """
         if self.bonus == POSTERIOR:
-            way_out = "Play it by chary.simulate." if self.has_worlds else "Use agent 'chary' or 'psrl'."
+            way_out = "Plan by chary.TabularAgent." if self.has_worlds else "Use agent 'chary' or 'psrl'."
             raise InvalidSetting(
                 f"'bonus' must be one of {', '.join(FAMILIES)} here, got 'posterior' with agent "
                 f"{self.name!r}. {way_out}"

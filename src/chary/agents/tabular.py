@@ -14,11 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from chary.agents._choosing import Chooser, Pinned, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, StepAPI, Transition, batch
 from chary.agents._facts import ObservedFacts
-from chary.agents._learner import Learner, check_own
+from chary.agents._learner import check_own
+from chary.agents._parts import new_learner, new_shield
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
-from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.agents.protocol import AGENT_FILE, AgentSpec, Discretises, discretiser_arrays
+from chary.agents.protocol import AGENT_FILE, POSTERIOR, AgentSpec, Discretises, discretiser_arrays
+from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
 from chary.errors import (
     InvalidAction,
@@ -30,12 +31,13 @@ from chary.errors import (
     check_type,
 )
 from chary.mdp import Setting, as_policy
-from chary.planner.plan import TabularPlan
+from chary.planner.joint import JointPlan
 from chary.policies import OwnBaseline
-from chary.shield import Decision, EpisodeEnd, Ledger, Shield
+from chary.shield import Decision, EpisodeEnd, Ledger
 from chary.standing import Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import load_sealed, pack
+from chary.texts import shown
 
 Open = OpenEpisode[int, Pinned]
 OVERRIDES = ("ignored", "counted")
@@ -71,6 +73,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             and it is saved with the agent.
 
     Example:
+        >>> from chary.agents import CharyUCBVI
         >>> agent = TabularAgent(CharyUCBVI(eta=0.5), Setting.declare(n_states=2, n_actions=2, horizon=1))
         >>> agent.begin(0, 0)
         >>> agent.act(0, 0, 0).charge
@@ -96,7 +99,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         check_type("setting", setting, Setting, "a Setting")
         if isinstance(spec, Canary):
             raise InvalidSetting(f"'spec' must be of another agent, got {spec.name!r}. Use CanaryAgent.")
-        if isinstance(spec, CharyUCBVI):
+        if isinstance(spec, WorldsSpec):
             spec.check_problem(setting)
         if spec.reward == "known" and setting.known is None:
             raise InvalidSetting(
@@ -114,7 +117,8 @@ class TabularAgent(StepAPI[int, Pinned]):
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
         )
-        if self._max_episodes is None and spec.bounds.needs_episodes:
+        self._counts_episodes = spec.bonus != POSTERIOR and spec.bounds.needs_episodes
+        if self._max_episodes is None and self._counts_episodes:
             raise InvalidSetting(
                 f"'max_episodes' must be declared with bonus {spec.bonus!r}, whose bounds hold for that many "
                 "episodes, got None. Bonus 'kl' needs none."
@@ -122,14 +126,14 @@ class TabularAgent(StepAPI[int, Pinned]):
         self._warmup = check_integer("warmup", warmup, minimum=0)
         if own is not None:
             check_own(own, setting, given=prior is not None or spec.prior is not None)
-        self._learner = Learner(
+        self._learner = new_learner(
             spec,
             setting,
             prior=spec.prior_actions(setting) if prior is None else as_policy("prior", prior, setting),
             own=own,
             max_episodes=self._max_episodes,
             warmup=warmup,
-            rank=spec.tie_rank(setting, check_generator(generator)),
+            generator=check_generator(generator),
             losses=self.losses,
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
@@ -140,21 +144,12 @@ class TabularAgent(StepAPI[int, Pinned]):
         self._discretiser: dict[str, NDArray[Any]] = cells
         # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
         self._late_rollouts: list[list[Played[int]]] = []
-        self.shield: Shield[int] | None = None
+        self.shield = new_shield(spec, setting)
         self.last_end: EpisodeEnd[int] | None = None
-        if isinstance(spec, CharyUCBVI):
-            self.shield = Shield(
-                spec.resolved_rule(setting.scale.span),
-                horizon=setting.horizon,
-                pool=spec.pool,
-                clock=spec.clock,
-                patience=spec.patience,
-                chains=spec.chains,
-            )
 
     @property
-    def plan(self) -> TabularPlan:
-        """The plan that an episode begun now would be pinned to."""
+    def plan(self) -> Any:
+        """The plan that an episode begun now would be pinned to: a TabularPlan, or a JointPlan of worlds."""
         return self._learner.plan
 
     @property
@@ -168,7 +163,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         """The baseline that the warm-up's data gives, (H, S); fixed from the first episode on."""
         return self._chooser.frozen_baseline
 
-    def plan_of(self, episode: EpisodeId) -> TabularPlan:
+    def plan_of(self, episode: EpisodeId) -> Any:
         """Return the plan an open episode is pinned to."""
         return self._episodes.named("plan_of", episode).pinned.plan
 
@@ -213,7 +208,9 @@ class TabularAgent(StepAPI[int, Pinned]):
             def place(i: int) -> str:
                 return f"episode {placed[i][0]}, step {placed[i][1]}"
 
-            self._learner.begin_with(self._facts.checked_columns(steps, place))
+            columns = self._facts.checked_columns(steps, place)
+            self._changing = True
+            self._learner.begin_with(columns)
         self._chooser.thaw()
 
     def begin(self, episode: EpisodeId, state: int) -> None:
@@ -228,11 +225,12 @@ class TabularAgent(StepAPI[int, Pinned]):
         s = self._facts.state("state", state)
         if self._facts.ends[s]:
             raise InvalidData(f"'state' must not be terminal at the start of an episode, got {s}.")
-        if self.spec.bounds.needs_episodes and self.episodes_begun == self._max_episodes:
+        if self._counts_episodes and self.episodes_begun == self._max_episodes:
             raise InvalidSetting(
                 f"'max_episodes' must cover every episode, got {self._max_episodes} and one more. "
                 "Declare more from the start, or use bonus 'kl', which needs no number."
             )
+        self._changing = True
         pinned = self._chooser.begin(s)
         if self.shield is not None:
             self.shield.begin(name, pinned.plan, pinned.number)
@@ -255,8 +253,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             InvalidAction: if the proposal is not an action allowed in `state`.
         """
         now = self._episodes.named("act", episode)
-        decided = self._ready(now, t, state, proposal)
-        return self._decide(now, int(state), proposal) if decided is None else decided
+        s, suggested, decided = self._ready(now, t, state, proposal)
+        return self._decide(now, s, suggested) if decided is None else decided
 
     def act_many(
         self,
@@ -273,31 +271,26 @@ class TabularAgent(StepAPI[int, Pinned]):
             InvalidAction: as `act` does. Whatever is wrong, nothing was decided then.
         """
         rows = batch(episodes=episodes, t=t, states=states, proposals=proposals)
-        asked: list[tuple[Open, Decision | None]] = []
-        new: dict[int, tuple[TabularPlan, list[int], list[int]]] = {}
+        asked: list[tuple[Open, int, int | None, Decision | None]] = []
+        new: dict[int, tuple[Any, list[tuple[int, int, int | None]]]] = {}
         for episode, step, state, proposal in rows:
             now = self._episodes.named("act_many", episode)
-            decided = self._ready(now, step, state, proposal)
-            asked.append((now, decided))
+            s, suggested, decided = self._ready(now, step, state, proposal)
+            asked.append((now, s, suggested, decided))
             if decided is None:
                 number = now.pinned.number
                 if number not in new:
-                    new[number] = (now.pinned.plan, [], [])
-                _, steps, places = new[number]
-                steps.append(step)
-                places.append(state)
-        names = [row[0] for row in rows]
+                    new[number] = (now.pinned.plan, [])
+                new[number][1].append((now.t, s, suggested))
+        names = [now.name for now, *_ in asked]
         if len(set(names)) < len(names):
             twice = next(name for name, count in Counter(names).items() if count > 1)
-            raise OutOfOrder(f"'episodes' must name each episode once, got {twice!r} twice.")
+            raise OutOfOrder(f"'episodes' must name each episode once, got {shown(twice)} twice.")
         if self.shield is not None:
-            for plan, steps, places in new.values():
-                plan.prepare(steps, places)
+            for plan, steps in new.values():
+                plan.prepare(*zip(*steps, strict=True))
         decide = self._decide
-        return [
-            decide(now, state, proposal) if decided is None else decided
-            for (now, decided), (_, _, state, proposal) in zip(asked, rows, strict=True)
-        ]
+        return [decide(now, s, a) if decided is None else decided for now, s, a, decided in asked]
 
     def observe(
         self, episode: EpisodeId, transition: Transition, *, t: int | None = None, taken: int | None = None
@@ -323,6 +316,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         step = self._facts.checked(transition, f"episode {now.name!r}, step {t}")
         if not self._episodes.is_news(now, t, step, taken):
             return
+        self._changing = True
         if self.shield is not None and now.is_last(t):
             self.shield.observe(
                 now.name,
@@ -345,6 +339,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._changing = True
         self._episodes.close(now)
         self._settle(now)
 
@@ -359,6 +354,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             OutOfOrder: if it is not open.
         """
         now = self._episodes.named("abandon", episode)
+        self._changing = True
         if self.shield is not None and not now.released:
             self._take_outcome(self.shield.abandon(now.name))
         self._episodes.drop(now)
@@ -421,31 +417,37 @@ class TabularAgent(StepAPI[int, Pinned]):
 
         return record(self)
 
-    def _ready(self, now: Open, t: object, state: object, proposal: object) -> Decision | None:
-        """Return the decision made at step `t` before, or None once a new one may be made."""
+    def _ready(
+        self, now: Open, t: object, state: object, proposal: object
+    ) -> tuple[int, int | None, Decision | None]:
+        """Return state and proposal as checked, and the decision made at step `t` before, if there is one."""
         s = self._facts.state("state", state)
         decided = self._episodes.ask(now, t, s)
-        if decided is None and proposal is not None:
-            self._check_proposal(s, proposal)
-        return decided
+        fresh = decided is None and proposal is not None
+        return s, self._proposed(s, proposal) if fresh else None, decided
 
-    def _check_proposal(self, s: int, proposal: object) -> None:
-        if self.shield is None:
+    def _proposed(self, s: int, proposal: object) -> int:
+        if not self.spec.shielded:
             raise InvalidSetting(
-                f"'proposal' must be None for agent {self.spec.name!r}, without a budget, got {proposal!r}."
+                f"'proposal' must be None for agent {self.spec.name!r}, without a budget, got "
+                f"{shown(proposal)}."
             )
         a = check_integer("proposal", proposal, minimum=0, error=InvalidAction)
         if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
             raise InvalidAction(f"'proposal' must be an action allowed in state {s}, got {a}.")
+        return a
 
     def _decide(self, now: Open, s: int, proposal: int | None) -> Decision:
         """Make the decision of a step that is ready."""
+        self._changing = True
         t = now.t
         if self.shield is not None:
             if now.late:
                 # Where the last step led is known now, though not its reward: the episode goes on there.
                 self.shield.observe(now.name, s, terminated=False, transition=now.steps[-1])
             decision = self.shield.decide(now.name, t, s, proposal=proposal)
+            if decision.chain >= 0 and isinstance(now.pinned.plan, JointPlan):
+                now.pinned.plan.freeze(decision.chain)
         else:
             action, explored = self._chooser.choose(now.pinned, t, s)
             decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
@@ -467,7 +469,8 @@ class TabularAgent(StepAPI[int, Pinned]):
         """
         steps = self._visits.release()
         if steps or renew:
-            self._learner.learn(list(map(lesson, steps)), [now.pinned.plan for now in self._episodes])
+            pinned: list[Any] = [now.pinned.plan for now in self._episodes]
+            self._learner.learn(list(map(lesson, steps)), pinned)
         versions = (now.pinned.version for now in self._episodes)
         self._learner.trim(min(versions, default=self._learner.version))
 

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from chary.agents.protocol import POSTERIOR, AgentSpec
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.errors import MOST_WORLDS, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import Setting
 from chary.model.beliefs import PRIORS, check_flat, flat_is_possible
 from chary.standing import Grounds
+from chary.texts import shown
 
 # The priors, as the standing of a promise names them.
 IN_WORDS = {
-    "shrunk": "actions of a state resemble each other and the whole log (shrunk, kappa {kappa})",
+    "shrunk": "actions of a state resemble each other and the whole log, each pair to its own degree "
+    "(shrunk, kappa {kappa})",
     "flat": "all states that can follow a pair are equally likely at first, and pairs are unrelated (flat)",
-    "auto": "a pair resembles the other actions of its state (shrunk, kappa {kappa}) or nothing (flat), "
-    "either with probability 1/2 before it is tried",
+    "auto": "a pair resembles the other actions of its state, to its own degree (shrunk, kappa {kappa}), or "
+    "nothing (flat); the share of either among all pairs is learnt, and is 1/2 before the first data",
 }
 WORLD_OPTIONS = ("worlds", "world_prior", "kappa", "pessimism", "risk", "growth", "explorer")
 
@@ -28,7 +30,7 @@ class WorldsSpec(AgentSpec):
     Args:
         worlds: Number of posterior worlds that judge, >= 2.
         world_prior: Prior of posterior worlds. `shrunk` pools the actions of a state, `flat` pools nothing,
-            and under `auto` the evidence of each pair decides between the two.
+            and under `auto` each pair does one or the other, as far as the evidence says.
         kappa: Weight, in observations, of the whole log in the prior shrunk, > 0.
         pessimism: Standard deviations over worlds by which the baseline discounts an action, >= 0.
         growth: Share by which the data must grow before posterior worlds are planned again, >= 0. With 0 that
@@ -46,7 +48,7 @@ class WorldsSpec(AgentSpec):
     def check(self) -> None:
         """Raise a CharyError at the first option that is out of range."""
         AgentSpec.check(self)
-        check_integer("worlds", self.worlds, minimum=2)
+        check_integer("worlds", self.worlds, minimum=2, largest=MOST_WORLDS)
         check_choice("world_prior", self.world_prior, PRIORS)
         check_real("kappa", self.kappa, low=0.0, open_low=True, open_high=True)
         check_real("pessimism", self.pessimism, low=0.0, open_high=True)
@@ -86,4 +88,4 @@ class PSRL(WorldsSpec):
         """Raise a CharyError at the first option that is out of range."""
         WorldsSpec.check(self)
         if self.bonus != POSTERIOR:
-            raise InvalidSetting(f"'bonus' must be 'posterior' with agent 'psrl', got {self.bonus!r}.")
+            raise InvalidSetting(f"'bonus' must be 'posterior' with agent 'psrl', got {shown(self.bonus)}.")

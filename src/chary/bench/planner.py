@@ -24,7 +24,7 @@ from chary.arrays import Floats, Ints
 from chary.bench import Progress, machine, versions
 from chary.bench._configurations import Configuration, configurations
 from chary.bench._dense import single_threaded, time_dense, too_large
-from chary.errors import check_choice, check_integer, check_seed
+from chary.errors import MOST_EPISODES, MOST_RUNS, check_choice, check_integer, check_seed
 from chary.simulation import Simulation
 from chary.simulation.run import ChainLog, Run
 
@@ -172,9 +172,9 @@ def bench(
     """
     known = configurations(problem)
     names = list(dict.fromkeys(check_choice("config", name, known) for name in only)) or list(known)
-    check_integer("episodes", episodes, minimum=1)
+    check_integer("episodes", episodes, minimum=1, largest=MOST_EPISODES)
     check_seed(seed)
-    check_integer("repeats", repeats, minimum=1)
+    check_integer("repeats", repeats, minimum=1, largest=MOST_RUNS)
     measurements = {}
     with single_threaded(), worker_pool(1) as pool:
         for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 from chary.charts._axes import at, from_zero, known_ends, log_ticks
 from chary.charts.chart import Chart, Panel, Series
 from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK, require_matplotlib
+from chary.texts import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +24,9 @@ PATTERNS: dict[str, Any] = {
     "dot": (0, (1, 1.6)),
     "dashdot": (0, (5, 2, 1, 2)),
 }
+# Where the text next to a point may be, in points from it, the best first.
+SIDES = ((6, 5), (6, -7), (-6, 5), (-6, -7), (6, 16), (6, -18), (-6, 16), (-6, -18), (6, 27), (6, -29))
+AXIS_END = "#9AA0A6"
 # Letters of a title that fit into an inch; longer titles are wrapped.
 TITLE_LETTERS = 10.5
 
@@ -41,8 +46,8 @@ def draw_files(chart: Chart) -> dict[str, bytes]:
     rows = -(-len(chart.panels) // columns)
     legend_rows = -(-len(chart.labels) // 4)
     width = {1: 7.2, 2: 9.6}.get(columns, 11.4)
-    title = textwrap.wrap(chart.title, int(TITLE_LETTERS * width))
-    height = 0.4 + 0.2 * len(title) + 2.75 * rows + 0.24 * legend_rows
+    title = textwrap.wrap(_literal(chart.title), int(TITLE_LETTERS * width))
+    height = 0.4 + 0.2 * len(title) + 2.75 * rows * chart.height + 0.24 * legend_rows
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     figure.suptitle("\n".join(title), fontsize=11.5, fontweight="bold", color=INK, x=0.01, ha="left")
@@ -51,20 +56,25 @@ def draw_files(chart: Chart) -> dict[str, bytes]:
     for i, panel in enumerate(chart.panels):
         _draw_panel(axes[i], panel)
         if i % columns == 0 or not same_y:
-            axes[i].set_ylabel(panel.y_label, color=INK, fontsize=9)
+            axes[i].set_ylabel(_literal(panel.y_label), color=INK, fontsize=9)
         if i + columns >= len(chart.panels):
-            axes[i].set_xlabel(panel.x_label, color=INK, fontsize=9)
+            axes[i].set_xlabel(_literal(panel.x_label), color=INK, fontsize=9)
         axes[i].tick_params(labelleft=True)
     for spare in axes[len(chart.panels) :]:
         spare.set_visible(False)
     handles = [_handle(series) for series in chart.labels.values()]
     if len(handles) > 1:
-        figure.legend(
-            handles=handles, loc="outside lower left", ncols=min(4, len(handles)), frameon=False, fontsize=9
-        )
+        names = [_literal(label) for label in chart.labels]
+        style: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "fontsize": 9}
+        legend = figure.legend(handles, [""] * len(names), ncols=min(4, len(handles)), **style)
+        # Set afterwards: a legend leaves out names that begin with an underscore.
+        for text, name in zip(legend.get_texts(), names, strict=True):
+            text.set_text(name)
     # One layout for both files: print_figure would compute it again for each and draw twice (3.11).
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+    for each in axes:
+        _part_marks(each)
     png, pdf = io.BytesIO(), io.BytesIO()
     # matplotlib 3.11 has no types for these two.
     canvas.print_png(png, metadata={"Software": None})  # type: ignore[no-untyped-call]
@@ -74,11 +84,16 @@ def draw_files(chart: Chart) -> dict[str, bytes]:
     return {"png": png.getvalue(), "pdf": pdf.getvalue()}
 
 
+def _literal(text: str) -> str:
+    """Return a text as matplotlib shows it unchanged: a dollar sign would begin a formula."""
+    return visible(text).replace("$", r"\$")
+
+
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     bars = [series for series in panel.series if series.kind == "bars"]
     for series in panel.series:
         x = [at(value, panel) for value in series.x]
-        style: dict[str, Any] = {"color": series.colour, "label": series.label}
+        style: dict[str, Any] = {"color": series.colour}
         if series.kind == "bars":
             width = BAR_GROUP / len(bars)
             shift = (bars.index(series) - (len(bars) - 1) / 2) * width
@@ -92,6 +107,15 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             joined = np.array(x)[known], np.array(series.y)[known]
             axes.plot(*joined, linestyle=PATTERNS[series.dash], linewidth=1.6, **marker, **style)
         _draw_interval(axes, series, x)
+        for place, y, mark in zip(x, series.y, series.marks, strict=False):
+            text, first = _literal(mark), SIDES[0]
+            font: dict[str, Any] = {"color": series.colour, "fontsize": 8, "va": "center"}
+            axes.annotate(text, (place, y), first, textcoords="offset points", **font)
+    positive = [x for series in panel.series for x in series.x if x > 0]
+    if panel.x_zero is not None and positive:
+        # The place for 0 is not part of the logarithmic axis.
+        end = math.sqrt(panel.x_zero * min(positive))
+        axes.axvline(end, color=AXIS_END, linewidth=1.0, linestyle=PATTERNS["dot"])
     if (reach := from_zero(panel)) is not None:
         axes.set_ylim(*reach)
     for letter, axis, log in (("x", axes.xaxis, panel.x_log), ("y", axes.yaxis, panel.y_log)):
@@ -104,13 +128,28 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             axis.set_major_formatter("{x:,.0f}")
     if panel.categories:
         lean: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, panel.categories)) > 40 else {}
-        axes.set_xticks(range(len(panel.categories)), panel.categories, **lean)
-    axes.set_title(panel.title, fontsize=9.5, color=INK, loc="left")
+        axes.set_xticks(range(len(panel.categories)), [_literal(each) for each in panel.categories], **lean)
+    axes.set_title(_literal(panel.title), fontsize=9.5, color=INK, loc="left")
     axes.grid(axis="y" if panel.categories else "both", color=GRID, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, labelsize=8.5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _part_marks(axes: Axes) -> None:
+    """Move the texts next to points apart: each to the first of `SIDES` where it covers no other text."""
+    from matplotlib.text import Annotation
+
+    taken: list[Any] = []
+    for mark in (each for each in axes.texts if isinstance(each, Annotation)):
+        for x, y in SIDES:
+            mark.set_position((x, y))
+            mark.set_horizontalalignment("left" if x > 0 else "right")
+            box = mark.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(box)
 
 
 def _draw_interval(axes: Axes, series: Series, x: Sequence[float]) -> None:
@@ -130,7 +169,7 @@ def _handle(series: Series) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    style: dict[str, Any] = {"color": series.colour, "label": series.label}
+    style: dict[str, Any] = {"color": series.colour}
     if series.kind == "bars":
         return Patch(**style)
     line: Any = "" if series.kind == "points" else PATTERNS[series.dash]

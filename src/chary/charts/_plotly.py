@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import math
 from typing import Any
 
 from chary.charts._axes import any_above_zero, at, from_zero, known_ends, log_ticks
 from chary.charts.chart import Chart, Panel, Series
 from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK
+from chary.texts import visible
 
 # Digits of a number in an interactive figure: more than a screen can show.
 DIGITS = 5
 ROW_PIXELS = 250
+MARK_SIDES = ("top right", "bottom right", "top left", "bottom left")
 # The title of a panel starts at its upper left corner.
 ON_THE_CORNER = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
 
@@ -27,10 +30,11 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
     """
     across = chart.columns if columns is None else columns
     rows = -(-len(chart.panels) // across)
+    height = round(ROW_PIXELS * chart.height) + 70
     kinds = {series.kind for panel in chart.panels for series in panel.series}
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
-        "height": rows * (ROW_PIXELS + 70) + 40,
+        "height": rows * height + 40,
         # The buttons of plotly.js are above the titles of the first row.
         "margin": {"l": 56, "r": 10, "t": 50, "b": 46},
         "showlegend": False,
@@ -45,7 +49,7 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
         "annotations": [],
     }
     same_y = len({panel.y_label for panel in chart.panels}) == 1
-    gap_x, gap_y = (0.0 if across == 1 else 0.09), (0.0 if rows == 1 else 70 / (rows * (ROW_PIXELS + 70)))
+    gap_x, gap_y = (0.0 if across == 1 else 0.09), (0.0 if rows == 1 else 70 / (rows * height))
     wide, tall = (1 - gap_x * (across - 1)) / across, (1 - gap_y * (rows - 1)) / rows
     for i, panel in enumerate(chart.panels):
         number = "" if i == 0 else str(i + 1)
@@ -54,14 +58,20 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
         x_axis = _axis(panel, "x", f"y{number}", [left, left + wide])
         y_axis = _axis(panel, "y", f"x{number}", [max(top - tall, 0.0), top])
         if i + across >= len(chart.panels):
-            x_axis["title"] = {"text": panel.x_label, "standoff": 6}
+            x_axis["title"] = {"text": _escaped(panel.x_label), "standoff": 6}
         if column == 0 or not same_y:
-            y_axis["title"] = {"text": panel.y_label, "standoff": 4}
+            y_axis["title"] = {"text": _escaped(panel.y_label), "standoff": 4}
         if chart.share_y and i:
             y_axis["matches"] = "y"
         layout[f"xaxis{number}"], layout[f"yaxis{number}"] = x_axis, y_axis
         layout["annotations"].append(
-            {"text": f"<b>{panel.title}</b>", "x": left, "y": top, **ON_THE_CORNER, "font": {"size": 12}}
+            {
+                "text": f"<b>{_escaped(panel.title)}</b>",
+                "x": left,
+                "y": top,
+                **ON_THE_CORNER,
+                "font": {"size": 12},
+            }
         )
         for series in panel.series:
             data += _traces(series, panel, number)
@@ -93,13 +103,22 @@ def _axis(panel: Panel, letter: str, anchor: str, domain: list[float]) -> dict[s
         )
     if letter == "x" and panel.categories:
         count = len(panel.categories)
-        axis |= {"tickmode": "array", "tickvals": list(range(count)), "ticktext": list(panel.categories)}
+        axis |= {
+            "tickmode": "array",
+            "tickvals": list(range(count)),
+            "ticktext": [_escaped(each) for each in panel.categories],
+        }
         axis |= {"range": [-0.6, count - 0.4], "showgrid": False}
     return axis
 
 
 def _traces(series: Series, panel: Panel, number: str) -> list[dict[str, Any]]:
-    place = {"xaxis": f"x{number}", "yaxis": f"y{number}", "legendgroup": series.label, "name": series.label}
+    place = {
+        "xaxis": f"x{number}",
+        "yaxis": f"y{number}",
+        "legendgroup": series.label,
+        "name": _escaped(series.label),
+    }
     x = [_short(at(value, panel)) for value in series.x]
     trace: dict[str, Any] = {**place, "type": "scatter", "x": x, "y": [_short(value) for value in series.y]}
     known = known_ends(series)
@@ -137,14 +156,40 @@ def _traces(series: Series, panel: Panel, number: str) -> list[dict[str, Any]]:
             "width": 4,
         }
     if series.notes:
-        trace |= {"text": list(series.notes), "hovertemplate": "%{text}<extra></extra>"}
+        trace |= {
+            "text": [_escaped(note) for note in series.notes],
+            "hovertemplate": "%{text}<extra></extra>",
+        }
         if series.kind == "bars":
             trace["textposition"] = "none"
     elif series.kind == "bars":
         trace["hovertemplate"] = "%{y:.4~g}"
     else:
-        trace["hovertemplate"] = f"{series.label}: %{{y:.4~g}}<extra></extra>"
+        trace["hovertemplate"] = f"{_escaped(series.label)}: %{{y:.4~g}}<extra></extra>"
+    if series.marks:
+        # The text of a trace is what the pointer shows: the marks are a trace of their own. Series take turns
+        # in the sides of their points, so that the marks of equal points differ in place.
+        side = MARK_SIDES[panel.series.index(series) % len(MARK_SIDES)]
+        marks = {
+            "mode": "text",
+            "text": [_escaped(mark) for mark in series.marks],
+            "textposition": side,
+            "hoverinfo": "skip",
+        }
+        font = {"color": series.colour, "size": 11}
+        traces.append({**place, "type": "scatter", "x": x, "y": trace["y"], **marks, "textfont": font})
     return [*traces, trace]
+
+
+def _escaped(text: str) -> str:
+    """Return a text as plotly.js shows it unchanged; it obeys some tags, braces and dollar signs.
+
+    Example:
+        >>> _escaped("<b>%{x}</b> & co")
+        '&lt;b&gt;%&#123;x}&lt;/b&gt; &amp; co'
+    """
+    lines = (html.escape(visible(line), quote=False) for line in text.split("\n"))
+    return "<br>".join(lines).replace("{", "&#123;").replace("$", "&#36;")
 
 
 def _short(value: float) -> float | int | None:

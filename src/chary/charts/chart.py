@@ -12,7 +12,7 @@ KINDS = ("line", "points", "path", "bars")
 # The names that plotly.js uses.
 DASHES = ("solid", "dash", "dot", "dashdot")
 # Fields of a series with an entry per point; all but x and y may be empty.
-PER_POINT = ("x", "y", "low", "high", "notes")
+PER_POINT = ("x", "y", "low", "high", "notes", "marks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class Series:
         dash: One of `DASHES`.
         kind: One of `KINDS`.
         notes: Texts shown when the pointer is on a point, one per point, or empty.
+        marks: Texts next to the points of a path or of points, one per point, or empty.
     """
 
     label: str
@@ -40,6 +41,7 @@ class Series:
     dash: str = "solid"
     kind: str = "line"
     notes: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -95,6 +97,7 @@ class Chart:
         panels: From left to right, then down.
         share_y: Whether all panels have the same y axis.
         across: Panels per row where there is room; None to derive it from their number.
+        height: Height of a panel, in units of the usual one.
     """
 
     key: str
@@ -103,6 +106,7 @@ class Chart:
     panels: tuple[Panel, ...]
     share_y: bool = False
     across: int | None = None
+    height: float = 1.0
 
     @property
     def columns(self) -> int:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from chary.cli.options import Given, Json, Options, Overwrite
-from chary.cli.terminal import by_label, progress, show
-from chary.errors import InvalidSetting, check_integer, check_seed
+from chary.cli.terminal import by_label, progress, say, show
+from chary.errors import MOST_EPISODES, InvalidSetting, check_integer, check_seed
 from chary.storage.files import as_json as json_line
 from chary.storage.result_folder import ResultFolder
 
@@ -43,22 +43,22 @@ def _bench(
             turns = 35 * options["repeats"]
             timed = bench_hiv(turns=turns, seed=options["seed"], progress=by_label(report))
         if as_json:
-            print(json_line(timed.to_json()))
+            say(json_line(timed.to_json()))
         else:
             show(HIV_COLUMNS, timed.rows())
-            print(timed.describe())
+            say(timed.describe())
         return
     from chary.bench.planner import COLUMNS, bench
 
     with progress() as report:
         result = bench(problem, **options, progress=by_label(report))
     if as_json:
-        print(json_line(result.to_json()))
+        say(json_line(result.to_json()))
         return
     for name, measurement in result.measurements.items():
-        print(f"{problem}, {name}: microseconds per episode")
+        say(f"{problem}, {name}: microseconds per episode")
         show(COLUMNS, measurement.rows())
-        print(f"{measurement.describe()}\n")
+        say(f"{measurement.describe()}\n")
 
 
 def _demo(
@@ -71,7 +71,7 @@ def _demo(
     from chary.charts.palette import require_matplotlib
     from chary.cli import demo
 
-    check_integer("episodes", options["episodes"], minimum=1)
+    check_integer("episodes", options["episodes"], minimum=1, largest=MOST_EPISODES)
     check_seed(options["seed"])
     require_matplotlib()
     with ResultFolder(out, ["demo.png"], overwrite=overwrite) as folder:
@@ -79,11 +79,11 @@ def _demo(
             results = list(demo.play(**options, progress=by_label(report)))
         folder.write({"demo.png": demo.draw(results)})
     show(demo.COLUMNS, [demo.row(contestant, run) for contestant, run in results])
-    print(
+    say(
         "A deficit is the expected loss of an episode from leaving the algorithm's own baseline; "
         f"'broke {demo.JUDGED_AT:g}' applies that budget to all of them."
     )
-    print(f"Figure: {folder.path / 'demo.png'}")
+    say(f"Figure: {folder.path / 'demo.png'}")
 
 
 COMMANDS = {"bench": _bench, "demo": _demo}

@@ -1,7 +1,8 @@
-"""The commands for logged data: inspect, convert."""
+"""The commands for logged data: inspect, convert, seal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chary.cli.options import Json, Overwrite
+from chary.cli.terminal import say
+from chary.errors import InvalidLog
 from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 # A table of this many pairs still fits into memory.
 MOST_PAIRS = 10**8
+
+# The most faulty rows that a terminal shows.
+MOST_LINES = 100
 
 LogFile = Annotated[
     Path, typer.Argument(help="A log, .csv or .parquet, with one row per transition.", show_default=False)
@@ -28,19 +34,53 @@ class ReadOptions:
     """Options for reading a log.
 
     Args:
+        column: A column of the file that is called otherwise, such as episode=patient; repeat for more.
+        label: The texts of state or action in the order of their numbers, such as action=wait,treat.
         discretiser: A saved discretiser, for files with columns state_0, state_1 and so on.
         ignore_extra: Ignore all other columns.
+        drop_bad_episodes: Leave out episodes with missing or unreadable values or steps, and say which.
+        cut_at_horizon: Take endings at the last step of the longest episodes for cuts by the clock.
     """
 
+    column: Annotated[Sequence[str], "OURS=THEIRS"] = ()
+    label: Annotated[Sequence[str], "COLUMN=TEXT,..."] = ()
     discretiser: Path | None = None
     ignore_extra: bool = False
+    drop_bad_episodes: bool = False
+    cut_at_horizon: bool = False
 
     def read(self, file: Path) -> Log:
         """Return the log in a file."""
         from chary.data import load_discretiser, read_log
 
         saved = None if self.discretiser is None else load_discretiser(self.discretiser)
-        return read_log(file, discretiser=saved, ignore_extra=self.ignore_extra)
+        texts = _assignments("label", self.label)
+        log = read_log(
+            file,
+            columns=_assignments("column", self.column),
+            labels={name: [text.strip() for text in value.split(",")] for name, value in texts.items()},
+            discretiser=saved,
+            ignore_extra=self.ignore_extra,
+            drop_bad_episodes=self.drop_bad_episodes,
+        )
+        if log.dropped is not None:
+            say(log.dropped.describe(), error=True)
+        return log.cut_at() if self.cut_at_horizon else log
+
+
+def _assignments(option: str, given: Sequence[str]) -> dict[str, str]:
+    """Return what options of the form NAME=VALUE say."""
+    from chary.errors import InvalidSetting
+
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not (name and equals and value):
+            raise InvalidSetting(f"'{option}' must have the form NAME=VALUE, got {each!r}.")
+        if name in found:
+            raise InvalidSetting(f"'{option}' must name {name!r} once, got it twice.")
+        found[name] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +120,37 @@ class Sizes:
         return Setting.declare(n_states=S, n_actions=A, horizon=H, scale=scale)
 
 
-def _inspect(*, file: LogFile, sizes: Sizes, options: ReadOptions, as_json: Json = False) -> None:
+def _inspect(
+    *,
+    file: LogFile,
+    sizes: Sizes,
+    options: ReadOptions,
+    faults: Annotated[bool, typer.Option("--faults", help="List every faulty row of a log.")] = False,
+    as_json: Json = False,
+) -> None:
     """Summarise a log: counts, coverage of state-action pairs, lengths, rewards, suspicious rows."""
     from chary.data import inspect
 
-    log = options.read(file)
+    try:
+        log = options.read(file)
+    except InvalidLog as problem:
+        if faults:
+            _list(problem, as_json=as_json)
+        raise
     found = inspect(log, sizes.setting(log))
-    print(json_line(found.to_json()) if as_json else found.describe())
+    say(json_line(found.to_json()) if as_json else found.describe())
+
+
+def _list(problem: InvalidLog, *, as_json: bool) -> None:
+    """Print every faulty row of a log."""
+    if as_json:
+        say(json_line({"faults": [fault._asdict() for fault in problem.faults]}))
+        return
+    lines = [line for fault in problem.faults for line in fault.lines(MOST_LINES)]
+    say("\n".join(lines[:MOST_LINES]))
+    rest = sum(len(fault.rows) for fault in problem.faults) - len(lines[:MOST_LINES])
+    if rest:
+        say(f"and {rest} more; --json lists all.")
 
 
 def _convert(
@@ -108,9 +172,20 @@ def _convert(
     write_log(log, target, overwrite=overwrite)
     if as_json:
         written = {"path": str(target), "episodes": log.n_episodes, "transitions": log.n_transitions}
-        print(json_line(written))
+        say(json_line(written))
     else:
-        print(f"{log.n_transitions} transitions of {log.n_episodes} episodes: {target}")
+        say(f"{log.n_transitions} transitions of {log.n_episodes} episodes: {target}")
 
 
-COMMANDS = {"inspect": _inspect, "convert": _convert}
+def _seal(*, file: LogFile, overwrite: Overwrite = False, as_json: Json = False) -> None:
+    """Seal a log as it is: write its checksum to FILE.seal, which is compared whenever the log is read.
+
+    With CHARY_SEAL_KEY set, the seal is made with that key.
+    """
+    from chary.data import seal_log
+
+    seal = seal_log(file, overwrite=overwrite)
+    say(json_line({"path": str(file), "seal": str(seal)}) if as_json else f"Seal: {seal}")
+
+
+COMMANDS = {"inspect": _inspect, "convert": _convert, "seal": _seal}

@@ -19,6 +19,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import typer
 from typer.core import TyperCommand
 
+from chary.texts import shown
+
 ALL = ("*",)
 # One entry of a docstring's section `Args:`, and where its first sentence ends.
 ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
@@ -183,14 +185,14 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError as problem:
-        raise typer.BadParameter(f"must be a whole number, got {text!r}.") from problem
+        raise typer.BadParameter(f"must be a whole number, got {shown(text)}.") from problem
 
 
 def _real(text: str) -> float:
     try:
         return float(text)
     except ValueError as problem:
-        raise typer.BadParameter(f"must be a number, got {text!r}.") from problem
+        raise typer.BadParameter(f"must be a number, got {shown(text)}.") from problem
 
 
 # The types that options can have, by precedence in a union, and what stands for a value in the help.

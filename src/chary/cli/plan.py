@@ -11,13 +11,13 @@ import typer
 
 from chary.cli.data import LogFile, ReadOptions
 from chary.cli.options import Given, Json, Options, Overwrite
-from chary.cli.terminal import progress, show
+from chary.cli.terminal import progress, say, show
 from chary.errors import InvalidSetting, check_installed
 from chary.storage.files import as_json as json_line
 from chary.storage.result_folder import ResultFolder
 
 if TYPE_CHECKING:
-    from chary.preview import BudgetOutcome, HelpfulPair, Preview
+    from chary.preview import BudgetOutcome, HelpfulPair, Preview, Proposal
 
 PLAN_FILES = ("plan.json", "plan.html")
 
@@ -58,19 +58,19 @@ def _plan(
 
             folder.write({"plan.json": (line + "\n").encode(), "plan.html": page_bytes(found, file.name)})
     if as_json:
-        print(line)
+        say(line)
         return
     _show(found)
     if folder is not None:
-        print(f"Page: {folder.path / 'plan.html'}")
+        say(f"Page: {folder.path / 'plan.html'}")
 
 
 def _show(found: Preview) -> None:
     from chary.pages import Table
     from chary.preview.result import percent
 
-    print("\n".join(found.sentences()))
-    print()
+    say("\n".join(found.sentences()))
+    say()
     budgets: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
         ("eta", lambda each: f"{each.eta:g}"),
         ("rule", lambda each: each.rule),
@@ -80,12 +80,25 @@ def _show(found: Preview) -> None:
         ("may act", lambda each: percent(each.explored)),
         ("booked per episode", lambda each: f"{each.charge_per_episode:.4g}"),
     ]
+    if found.credible is not None:
+        budgets.append(("expected loss", lambda each: f"{each.expected_loss:.4g}"))
     show(*Table.of(budgets, found.outcomes))
-    print()
+    say()
     for basis in found.rules:
-        print(f"Rule {basis.rule}. {basis.standing.describe()}")
+        say(f"Rule {basis.rule}. {basis.standing.describe()}")
+    if found.credible is not None and found.credible.proposals:
+        say()
+        tried: list[tuple[str, Callable[[Proposal], str]]] = [
+            ("state", lambda each: str(each.state)),
+            ("baseline's action", lambda each: str(each.baseline)),
+            ("action tried", lambda each: str(each.action)),
+            ("steps", lambda each: str(each.steps)),
+            ("mean loss per step", lambda each: f"{each.gap:.4g}"),
+            ("worlds in which it is no worse", lambda each: percent(each.better)),
+        ]
+        show(*Table.of(tried, found.credible.proposals))
     if found.helpful:
-        print()
+        say()
         pairs: list[tuple[str, Callable[[HelpfulPair], str]]] = [
             ("state", lambda each: str(each.state)),
             ("action", lambda each: str(each.action)),
@@ -95,10 +108,10 @@ def _show(found: Preview) -> None:
             ("after", lambda each: f"{each.charge_after:.4g}"),
         ]
         show(*Table.of(pairs, found.helpful))
-        print(found.helpful_note)
-    print()
+        say(found.helpful_note)
+    say()
     for note in found.notes:
-        print(f"Note: {note}")
+        say(f"Note: {note}")
 
 
 COMMANDS = {"plan": _plan}

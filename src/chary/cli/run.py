@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions
-from chary.cli.terminal import progress, show
-from chary.errors import InvalidSetting, check_choice, check_integer
+from chary.cli.terminal import progress, say, show
+from chary.errors import MOST_WORKERS, InvalidSetting, check_choice, check_integer
 from chary.presets import preset
+from chary.storage.archives import npy_array
 from chary.storage.files import as_json as json_line
-from chary.storage.files import read_json, write_new
+from chary.storage.files import parse_json, read_file, read_text, understood, write_new
 from chary.storage.result_folder import ResultFolder
+from chary.texts import shown
 
 if TYPE_CHECKING:
-    from chary.calibrate import ScaleCalibration
+    from chary.calibrate import RiskCalibration, ScaleCalibration
     from chary.model.calibration import CalibrationRecord
+    from chary.model.risk_calibration import RiskRecord
 
 SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
-
-# Options of posterior worlds, which have no bonus scale to calibrate.
-WORLD_OPTIONS = ("worlds", "world_prior", "kappa", "pessimism", "risk", "growth", "explorer")
 
 log = logging.getLogger("chary")
 
@@ -52,7 +52,10 @@ def _run(
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="Calibration of the bonus scale, from `chary calibrate --out`.", metavar="FILE"),
+        typer.Option(
+            help="Calibration of the bonus scale or of the risk, from `chary calibrate --out`.",
+            metavar="FILE",
+        ),
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -73,7 +76,7 @@ def _run(
     given = _of_agent(options)
     if calibration is not None:
         record = _calibration(calibration)
-        given = {"bonus": record.bonus, "bonus_scale": record.bonus_scale, **given, "calibration": record}
+        given = {**_calibrated(record), **given, "calibration": record}
     family = given.get("bonus", POSTERIOR if agent == PSRL.name else None)
     spec = make_agent(agent, **usual.of_agent(family) | given)
     log.info("%s on %s: %s", agent, problem, spec)
@@ -86,17 +89,17 @@ def _run(
         if folder is not None:
             folder.write(run_files(run, summary))
     if as_json:
-        print(json_line(summary))
+        say(json_line(summary))
     else:
         canary = {f"canary_{name}": value for name, value in summary.pop("canary", {}).items()}
         canary.pop("canary_changes", None)
         shown = summary | canary | {"standing": run.standing.label}
         show(("", f"{agent} on {problem}"), _readable(shown))
         for change in run.canary.changes if run.canary is not None else ():
-            print(f"{change.describe()}.")
-        print(run.standing.describe())
+            say(f"{change.describe()}.")
+        say(run.standing.describe())
         if spec.shielded:
-            print(f"The largest true gap of a step that was played is {summary['largest_gap']:.4g}.")
+            say(f"The largest true gap of a step that was played is {summary['largest_gap']:.4g}.")
 
 
 def _check(
@@ -115,19 +118,28 @@ def _check(
     mdp = make(problem, **of_problem.given())
     bounds = {"eta": preset(problem).eta, **bounds}
     report = check_assumptions(mdp, **bounds)
-    print(json_line(report.to_json()) if as_json else report.describe())
+    say(json_line(report.to_json()) if as_json else report.describe())
 
 
 def _calibrate(
     *,
     problem: Problem,
-    options: Annotated[Given, Options("chary.agents:CharyUCBVI", without=WORLD_OPTIONS, unset=ALL)],
+    options: Annotated[Given, Options("chary.agents:CharyUCBVI", unset=ALL)],
     play: Annotated[
         Given,
         Options(
-            "chary.calibrate:calibrate", without=("problem", "agent"), unset=("episodes", "warmup", "runs")
+            "chary.calibrate:calibrate",
+            without=("problem", "agent"),
+            unset=("episodes", "warmup", "runs", "precision"),
         ),
     ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="With bonus posterior: share of episodes, in (0, 1), that may exceed the budget, by default "
+            "the risk.",
+        ),
+    ] = None,
     of_problem: ProblemOptions,
     out: Annotated[
         Path | None,
@@ -138,33 +150,44 @@ def _calibrate(
 ) -> None:
     """Find the smallest bonus scale whose charges cover the true deficit on sibling problems.
 
-    Options that are left out come from the problem's preset. The search starts with `--bonus-scale`; with
-    `--check` this scale alone is tested. The result holds for exactly these options and this number of
-    episodes.
+    With `--bonus posterior` it is the largest risk whose rate of violations per episode is at most `--rate`.
+    Options that are left out come from the problem's preset. The search starts with `--bonus-scale` or
+    `--risk`; with `--check` this one alone is tested. The result holds for exactly these options and this
+    number of episodes.
     """
     from chary.agents import CharyUCBVI
-    from chary.calibrate import CALIBRATED_FAMILIES, calibrate
+    from chary.agents.protocol import POSTERIOR
+    from chary.calibrate import CALIBRATED_FAMILIES, calibrate, calibrate_risk
 
     usual = preset(problem)
     if "workers" in play:
-        check_integer("workers", play["workers"], minimum=1)
+        check_integer("workers", play["workers"], minimum=1, largest=MOST_WORKERS)
     family = usual.bonus if usual.bonus in CALIBRATED_FAMILIES else CALIBRATED_FAMILIES[0]
     given = _of_agent(options)
     spec = CharyUCBVI(**usual.of_agent(given.get("bonus", family)) | given)
     play = {"episodes": usual.episodes, "warmup": usual.warmup, **play}
-    found: list[ScaleCalibration] = []
+    found: list[ScaleCalibration | RiskCalibration] = []
+    risky = spec.bonus == POSTERIOR
+    for name, value, fits in (("rate", rate, risky), ("precision", play.get("precision"), not risky)):
+        if value is not None and not fits:
+            raise InvalidSetting(f"{name!r} must be left out with bonus {spec.bonus!r}, got {value!r}.")
 
     def search() -> bytes:
         with progress(compiles=False) as report:
             label = f"calibrating {spec.bonus} on siblings of {problem}"
-            found.append(calibrate(problem, spec, **play, **of_problem.given(), progress=report(label)))
+            asked = {**play, **of_problem.given(), "progress": report(label)}
+            found.append(
+                calibrate_risk(problem, spec, rate=rate, **asked)
+                if risky
+                else calibrate(problem, spec, **asked)
+            )
         return (json_line(found[0].to_json()) + "\n").encode()
 
     if out is None:
         search()
     else:
         write_new(out, search, overwrite=overwrite)
-    print(json_line(found[0].to_json()) if as_json else found[0].describe())
+    say(json_line(found[0].to_json()) if as_json else found[0].describe())
 
 
 def _problems(*, as_json: Json = False) -> None:
@@ -190,7 +213,7 @@ def _problems(*, as_json: Json = False) -> None:
             }
         )
     if as_json:
-        print(json_line({"problems": rows}))
+        say(json_line({"problems": rows}))
     else:
         show(SHOWN, [[_text(row[key]) for key in SHOWN] for row in rows])
 
@@ -212,13 +235,13 @@ def _agents(*, as_json: Json = False) -> None:
         for name, spec in AGENTS.items()
     ]
     if as_json:
-        print(json_line({"agents": rows, "shared_options": shared}))
+        say(json_line({"agents": rows, "shared_options": shared}))
         return
     show(
         ("agent", "what it does", "its options"),
         [(row["agent"], row["summary"], ", ".join(row["options"]) or "-") for row in rows],
     )
-    print(f"All take: {', '.join(shared)}.")
+    say(f"All take: {', '.join(shared)}.")
 
 
 def _of_agent(options: Given) -> dict[str, Any]:
@@ -231,17 +254,29 @@ def _of_agent(options: Given) -> dict[str, Any]:
     return given
 
 
-def _calibration(path: Path) -> CalibrationRecord:
-    """Return the calibration in a file of `chary calibrate --out`."""
+def _calibrated(record: CalibrationRecord | RiskRecord) -> dict[str, Any]:
+    """Return the options of an agent that a calibration decides."""
     from chary.model.calibration import CalibrationRecord
 
-    values = read_json(path) or {}
+    if isinstance(record, CalibrationRecord):
+        return {"bonus": record.bonus, "bonus_scale": record.bonus_scale}
+    return {"bonus": "posterior", "risk": record.risk}
+
+
+def _calibration(path: Path) -> CalibrationRecord | RiskRecord:
+    """Return the calibration in a file of `chary calibrate --out`."""
+    from chary.model.risk_calibration import record_from_plain
+
+    with understood(f"'calibration' must be a file of `chary calibrate --out`, got {str(path)!r}"):
+        values = parse_json(read_text(path, "calibration"))
     found = values.get("calibration", values)
     if not isinstance(found, dict):
         raise InvalidSetting(
-            f"'calibration' must be a file with a scale that passed, got {str(path)!r}, where none did."
+            f"'calibration' must be a file with a scale or a risk that passed, got {str(path)!r}, where none "
+            "did."
         )
-    return CalibrationRecord.from_plain(found)
+    with understood(f"'calibration' must be a file of `chary calibrate --out`, got {str(path)!r}"):
+        return record_from_plain(found)
 
 
 def _prior(given: str) -> Any:
@@ -252,17 +287,16 @@ def _prior(given: str) -> Any:
 
     path = Path(given)
     readers: dict[str, Callable[[Path], Any]] = {
-        ".npy": lambda file: np.load(file, allow_pickle=False),
-        ".csv": lambda file: np.array([row.split(",") for row in file.read_text().split()], dtype=float),
+        ".npy": lambda file: npy_array(read_file(file, name="prior")),
+        ".csv": lambda file: np.array(
+            [row.split(",") for row in read_text(file, "prior").split()], dtype=float
+        ),
     }
     rule = "'prior' must be recorded, none, or a .npy or .csv file of actions"
     if path.suffix not in readers:
         raise InvalidSetting(f"{rule}, got {given!r}.")
-    try:
+    with understood(f"{rule}, got {shown(given)}"):
         values = readers[path.suffix](path)
-    except (OSError, ValueError) as problem:
-        unreadable = isinstance(problem, OSError) and problem.strerror
-        raise InvalidSetting(f"{rule}, got {given!r}: {unreadable or 'it cannot be read'}.") from problem
     if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
         raise InvalidSetting(f"{rule}, got {given!r}: it contains values that are not finite numbers.")
     if values.ndim == 2 and values.shape[1] == 1:

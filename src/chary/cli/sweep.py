@@ -13,16 +13,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chary.cli.options import Json
-from chary.cli.terminal import SweepBars, show
-from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
+from chary.cli.terminal import SweepBars, say, show
+from chary.errors import (
+    MOST_WORKERS,
+    InvalidSetting,
+    check_choice,
+    check_installed,
+    check_integer,
+    check_real,
+)
 from chary.storage.files import as_json as json_line
+from chary.texts import shown, visible
 
 if TYPE_CHECKING:
     from chary.sweeps.engines import Engine
     from chary.sweeps.spec import Experiment
 
 FAILED = 1
-PRESETS = "inventory|sepsis|hiv"
+PRESETS = "inventory|sepsis|sepsis-worlds|hiv"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a sweep.", show_default=False, metavar="DIR")]
 
@@ -90,10 +98,10 @@ class SweepOptions:
         if self.device not in asked.family.devices:
             raise InvalidSetting(
                 f"'device' must be {DEVICES[0]!r} with problem {asked.conditions.problem!r}, "
-                f"got {self.device!r}."
+                f"got {shown(self.device)}."
             )
         if self.workers is not None:
-            check_integer("workers", self.workers, minimum=1)
+            check_integer("workers", self.workers, minimum=1, largest=MOST_WORKERS)
         seconds = self.save_every
         if seconds is not None:
             check_real("save_every", seconds, low=0.0)
@@ -103,7 +111,7 @@ class SweepOptions:
             for option, value in given.items():
                 if value:
                     raise InvalidSetting(
-                        f"{option!r} must be left out with device {self.device!r}, got {value!r}: "
+                        f"{option!r} must be left out with device {self.device!r}, got {shown(value)}: "
                         "one process plays all runs there."
                     )
             from chary.sweeps.engines.gpu import SAVE_SECONDS, DeviceEngine
@@ -156,7 +164,7 @@ def _sweep(
     from chary.sweeps.toml import preset_experiment, read_experiment
 
     if template is not None:
-        print(preset_experiment(template).to_toml(), end="")
+        say(preset_experiment(template).to_toml(), end="")
         return
     if file is None:
         raise InvalidSetting("'FILE.toml' must be given. Start from `chary sweep --template inventory`.")
@@ -173,7 +181,7 @@ def _status(*, directory: Folder, as_json: Json = False) -> None:
     if as_json:
         runs = [{**state._asdict(), "reason": state.reason or None} for state in states]
         about = {"experiment": folder.experiment().name, "in_use": folder.in_use()}
-        print(json_line({**about, **counts, "runs": runs}))
+        say(json_line({**about, **counts, "runs": runs}))
         return
     show(("runs", ""), [(word, str(number)) for word, number in counts.items()])
     labels = _labels(folder.experiment())
@@ -183,7 +191,7 @@ def _status(*, directory: Folder, as_json: Json = False) -> None:
             reason = state.reason.strip().splitlines()[-1:] or [
                 f"{state.episodes} episodes at its last checkpoint"
             ]
-            print(f"{state.id} {state.state}: {labels[state.id]}: {reason[0]}")
+            say(f"{state.id} {state.state}: {labels[state.id]}: {reason[0]}")
 
 
 def _report(
@@ -202,9 +210,9 @@ def _report(
 
     page = write_report(directory, out)
     if as_json:
-        print(json_line({"page": str(page), "bytes": page.stat().st_size, "promises": _promises(page)}))
+        say(json_line({"page": str(page), "bytes": page.stat().st_size, "promises": _promises(page)}))
     else:
-        print(f"Report: {page}")
+        say(f"Report: {page}")
 
 
 def _promises(page: Path) -> list[dict[str, Any]]:
@@ -227,7 +235,7 @@ def _labels(experiment: Experiment) -> dict[str, str]:
     for each in experiment.plan():
         budget = "" if each.eta is None else f", eta {each.eta:g}"
         variant = f", {each.variant}" if each.variant else ""
-        labels.setdefault(each.spec.id, f"{each.algorithm}{budget}{variant}, seed {each.seed}")
+        labels.setdefault(each.spec.id, visible(f"{each.algorithm}{budget}{variant}, seed {each.seed}"))
     return labels
 
 
@@ -266,14 +274,14 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
             "report": None if page is None else str(page),
             "promises": None if page is None else _promises(page),
         }
-        print(json_line(summary))
+        say(json_line(summary))
     else:
-        print(f"{result.found} runs existed, {result.played} were played, {len(result.failures)} failed.")
+        say(f"{result.found} runs existed, {result.played} were played, {len(result.failures)} failed.")
         if page is not None:
-            print(f"Report: {page}")
+            say(f"Report: {page}")
     for failure in result.failures:
         reason = failure.traceback.rstrip()
-        print(f"\n{failure.run} ({labels[failure.run]}) failed:\n{reason}", file=sys.stderr)
+        say(f"\n{failure.run} ({labels[failure.run]}) failed:\n{reason}", error=True)
     if result.failures:
         raise typer.Exit(FAILED)
 

@@ -10,7 +10,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from chary.texts import visible
+
 log = logging.getLogger("chary")
+
+
+class VisibleFormatter(logging.Formatter):
+    """Messages of the log as text: a name in them cannot move the cursor."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line, or the lines of a traceback."""
+        return visible(super().format(record), keep="\n")
+
+
+def say(text: str = "", *, error: bool = False, end: str = "\n") -> None:
+    """Print a text on stdout, or on stderr; control characters in it are shown and not obeyed."""
+    stream = sys.stderr if error else sys.stdout
+    kept = visible(text, keep="\n")
+    # A terminal that lacks a letter shows its number.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(kept.encode(encoding, "backslashreplace").decode(encoding), end=end, file=stream)
 
 
 def fancy() -> bool:
@@ -56,7 +75,12 @@ def _bars() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=Console(stderr=True))
 
 
@@ -72,7 +96,7 @@ def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
 
             def bar(label: str) -> Report:
                 # Until the first report there is no total and the bar pulses: kernels are being compiled.
-                task = None if bars is None else bars.add_task(label, total=None)
+                task = None if bars is None else bars.add_task(visible(label), total=None)
 
                 def report(done: int, total: int) -> None:
                     check()
@@ -112,7 +136,7 @@ class SweepBars:
     def progress(self, worker: int, run: str, done: int, total: int) -> None:
         """Show the progress of a worker with its run."""
         if self._bars is not None:
-            text = f"{worker + 1}: {self._labels.get(run, run)}"
+            text = visible(f"{worker + 1}: {self._labels.get(run, run)}")
             if worker not in self._tasks:
                 self._tasks[worker] = self._bars.add_task(text, total=total)
             self._bars.update(self._tasks[worker], description=text, completed=done, total=total)
@@ -139,17 +163,20 @@ def by_label(make: Callable[[str], Report]) -> Callable[[str, int, int], None]:
 
 
 def show(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout: drawn by rich on a terminal, otherwise plain columns."""
+    """Print a table on stdout: drawn by rich on a terminal, otherwise plain columns. Cells are plain text."""
+    headers = [visible(header) for header in headers]
+    rows = [[visible(cell) for cell in row] for row in rows]
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(headers))]
     if fancy():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table()
         for header, right in zip(headers, numeric, strict=True):
-            table.add_column(header, justify="right" if right else "left", overflow="fold")
+            table.add_column(Text(header), justify="right" if right else "left", overflow="fold")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(Text(cell) for cell in row))
         Console().print(table)
         return
     widths = [max(len(line[i]) for line in [headers, *rows]) for i in range(len(headers))]
@@ -158,7 +185,7 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        print("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _is_number(cell: str) -> bool:

@@ -12,6 +12,7 @@ from chary.arrays import Floats
 from chary.critics import protocol
 from chary.critics.ensemble import EnsembleCritics, EnsembleSide
 from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
+from chary.texts import shown
 
 CRITIC_LEVELS = ("certified", "calibrated", "uncertified")
 # The largest crossing of certified bounds, relative to their size, that is not a contradiction: networks
@@ -92,7 +93,8 @@ class CriticBounds:
         protocol.check_critic_type("critic", critic)
         if not (isinstance(accept, str) and accept == "uncertified"):
             raise InvalidSetting(
-                f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got {accept!r}. "
+                f"'accept' must be 'uncertified' for a point estimate, which bounds nothing, got "
+                f"{shown(accept)}. "
                 "Give lower and upper critics or an ensemble, or pass accept='uncertified' and calibrate."
             )
         return cls(critic, critic, level="uncertified")

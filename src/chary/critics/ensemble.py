@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from chary.arrays import Floats
 from chary.critics.protocol import Array, Critic, check_critic_type, checked_q_values
 from chary.errors import InvalidSetting, check_choice, check_real
+from chary.texts import shown
 
 HOW = ("minmax", "mean-sd")
 
@@ -57,7 +58,7 @@ class EnsembleCritics:
             width = check_real("width", width, low=0.0, open_low=True, open_high=True, way_out=way_out)
         elif width is not None:
             raise InvalidSetting(
-                f"'width' belongs to how='mean-sd' only, got {width!r} with 'minmax'. Leave it out."
+                f"'width' belongs to how='mean-sd' only, got {shown(width)} with 'minmax'. Leave it out."
             )
         self.width = width
         self.critics = tuple(critics)

@@ -12,6 +12,7 @@ from chary.arrays import Bools, Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.protocol import FAULTS, Array, as_masks, as_numbers, as_observations
 from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder, check_integer
+from chary.texts import shown
 
 Allowed = Callable[[Array], ArrayLike]
 
@@ -67,7 +68,7 @@ class CriticPlan:
             )
         for name, function in (("allowed", allowed), ("explorer", explorer)):
             if function is not None and not callable(function):
-                raise InvalidSetting(f"{name!r} must be a function of an observation, got {function!r}.")
+                raise InvalidSetting(f"{name!r} must be a function of an observation, got {shown(function)}.")
         self.bounds = bounds
         self.n_actions = check_integer("n_actions", n_actions, minimum=1)
         self._allowed = allowed

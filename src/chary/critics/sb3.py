@@ -9,6 +9,7 @@ import numpy as np
 from chary.arrays import Floats
 from chary.critics.protocol import Array, installed, refuse_paths
 from chary.errors import InvalidData, InvalidSetting
+from chary.texts import shown
 
 
 @final
@@ -44,7 +45,7 @@ class SB3Critic:
                 "Flatten them with gymnasium.wrappers.FlattenObservation."
             )
         if int(model.action_space.start) != 0:
-            raise InvalidSetting(f"'model' must have actions from 0, got {model.action_space!r}.")
+            raise InvalidSetting(f"'model' must have actions from 0, got {shown(model.action_space)}.")
         normalised = model.get_vec_normalize_env()
         if normalised is not None and normalised.norm_reward:
             raise InvalidSetting(

@@ -24,6 +24,7 @@ from chary.shield.rule import NO_STEP_BOUND
 from chary.standing import Grounds, Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import as_array, load_sealed, pack
+from chary.texts import shown
 
 KIND = "critic shield"
 
@@ -95,7 +96,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         memory: int = 1024,
     ) -> None:
         if not isinstance(rule, Rule):
-            raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
+            raise InvalidSetting(f"'rule' must be a Rule, got {shown(rule)}. Use Rule.strict(eta).")
         self.bounds = bounds
         self._new_plan = partial(CriticPlan, bounds, n_actions=n_actions, allowed=allowed, memory=memory)
         self._plan = self._new_plan()
@@ -134,6 +135,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         """
         name = self._episodes.unused(episode)
         observation = self._observation("state", state)
+        self._changing = True
         if all(now.closing for now in self._episodes):
             # The critics may have been trained since: values remembered from before may be out of date.
             self._plan = self._new_plan()
@@ -170,7 +172,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
                 are not sound.
         """
         masks = None if mask is None else [mask]
-        return self.act_many([episode], [t], [state], [proposal], masks=masks)[0]
+        return self._act_all([episode], [t], [state], [proposal], masks)[0]
 
     def act_many(
         self,
@@ -190,15 +192,20 @@ class CriticShield(StepAPI[Array, _Pinned]):
             InvalidAction: as `act` does.
             OutOfOrder: as `act` does.
         """
+        return self._act_all(episodes, t, states, proposals, masks)
+
+    def _act_all(self, episodes: Any, t: Any, states: Any, proposals: Any, masks: Any) -> list[Decision]:
         rows = batch(
             ("states", "masks"), episodes=episodes, t=t, states=states, proposals=proposals, masks=masks
         )
         questions = [self._question(*row) for row in rows]
         # The first of several questions about one episode decides for all of them.
         fresh = list({q.now.name: q for q in reversed(questions) if q.decided is None}.values())
+        prices = self._prices(fresh)
+        self._changing = True
         decided = {
-            question.now.name: self._decide(question, *prices)
-            for question, prices in zip(fresh, self._prices(fresh), strict=True)
+            question.now.name: self._decide(question, *price)
+            for question, price in zip(fresh, prices, strict=True)
         }
         return [decided[q.now.name] if q.decided is None else q.decided for q in questions]
 
@@ -224,6 +231,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         t = self._episodes.step_of(now, t)
         step = as_transition(transition, self.n_actions, self._observation)
         if self._episodes.is_news(now, t, step, taken):
+            self._changing = True
             self._episodes.note(now, t, step)
             self._episodes.settle(now, _release)
 
@@ -234,6 +242,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._changing = True
         self._episodes.close(now)
         self._episodes.settle(now, _release)
 
@@ -243,7 +252,9 @@ class CriticShield(StepAPI[Array, _Pinned]):
         Raises:
             OutOfOrder: if it is not open.
         """
-        self._episodes.drop(self._episodes.named("abandon", episode))
+        now = self._episodes.named("abandon", episode)
+        self._changing = True
+        self._episodes.drop(now)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write all but the critics to a file, open episodes included.

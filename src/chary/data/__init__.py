@@ -6,6 +6,7 @@ passed to `TabularAgent.warm_start(log.episodes())`. See docs/data.md.
 
 from __future__ import annotations
 
+from chary.data._columns import Fault
 from chary.data.discretise import (
     Bins,
     Codebook,
@@ -14,15 +15,17 @@ from chary.data.discretise import (
     load_discretiser,
     save_discretiser,
 )
-from chary.data.files import read_log, read_observations, write_log
+from chary.data.files import read_log, read_observations, seal_log, write_log
 from chary.data.inspection import Inspection, PairCount, Suspicion, inspect
-from chary.data.logs import Log
+from chary.data.logs import Dropped, Log
 from chary.data.minari_log import read_minari
 
 __all__ = [
     "Bins",
     "Codebook",
     "Discretiser",
+    "Dropped",
+    "Fault",
     "Inspection",
     "Log",
     "PairCount",
@@ -34,5 +37,6 @@ __all__ = [
     "read_minari",
     "read_observations",
     "save_discretiser",
+    "seal_log",
     "write_log",
 ]

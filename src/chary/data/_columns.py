@@ -3,44 +3,85 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary import texts
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import LARGEST, InvalidData, as_whole
+from chary.errors import LARGEST, InvalidData, InvalidLog, as_whole
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 OBSERVED = ("state", "next_state")
 
 # The kind of each column.
-KINDS = dict.fromkeys(("episode", "t", "state", "action", "next_state"), "whole") | {
-    "reward": "real",
-    "terminated": "truth",
-}
+KINDS = dict.fromkeys(COLUMNS, "whole") | {"episode": "id", "reward": "real", "terminated": "truth"}
 RULES = {
     "whole": "be a whole number >= 0",
     "real": "be a finite number",
     "truth": "be 0 or 1, or true or false",
+    "text": "be a text that is not empty",
 }
+# Texts that stand for a missing value.
+MISSING = frozenset({"", "-", "n/a", "na", "nan", "none", "null", "<na>"})
+MEND_MISSING = (
+    "Fill in missing values by what was observed, or leave out their whole episodes: drop_bad_episodes=True "
+    "(--drop-bad-episodes)."
+)
+# How many values of one fault are kept, and how many other faults one message names.
+VALUES_KEPT = 1000
+FAULTS_NAMED = 3
+
+
+class Fault(NamedTuple):
+    """A rule that some rows of a log break: the numbers of all of them, and what the first ones contain.
+
+    Example:
+        >>> Fault("reward", "be a finite number", "row", (7, 9), ("'x'", "'y'")).describe()
+        "'reward' must be a finite number, got 'x' in row 7 and 1 more row."
+    """
+
+    column: str
+    rule: str
+    unit: str
+    rows: Sequence[int]
+    got: Sequence[str]
+    way_out: str = ""
+
+    def describe(self) -> str:
+        """Return the rule, the first value and its row, and the number of others."""
+        place = where(self.unit, int(self.rows[0]), len(self.rows) - 1)
+        return f"{self.column!r} must {self.rule}, got {self.got[0]} in {place}."
+
+    def lines(self, most: int) -> list[str]:
+        """Return one line per row, at most so many."""
+        kept = islice(zip(self.rows, self.got, strict=False), most)
+        return [f"{self.unit} {row}: {self.column!r} must {self.rule}, got {got}" for row, got in kept]
+
+
+def refusal(faults: Sequence[Fault]) -> InvalidLog:
+    """Return the error for some faults: the first one in full, and where the others are."""
+    first, *others = faults
+    way_out = f" {first.way_out}" if first.way_out else ""
+    also = [f"{each.column!r} in {each.unit} {each.rows[0]}" for each in others[:FAULTS_NAMED]]
+    if len(others) > FAULTS_NAMED:
+        also.append(f"{len(others) - FAULTS_NAMED} more")
+    more = f" Also invalid: {'; '.join(also)}. `chary data inspect --faults` lists all." if also else ""
+    return InvalidLog(f"{first.describe()}{way_out}{more}", faults)
 
 
 class Places(NamedTuple):
-    """The place that each entry of a log came from: the row of a file, or the index in an array."""
+    """The place that each entry of a log came from: the row of a file, or the index in an array.
+
+    Faults are collected in `faults`; where that is None, the first one is raised.
+    """
 
     number: Ints
     unit: str
-
-    def first(self, wrong: Bools) -> int:
-        """Return the index of the invalid entry that comes first in the source."""
-        at = np.flatnonzero(wrong)
-        return int(at[np.argmin(self.number[at])])
-
-    def said(self, wrong: Bools) -> str:
-        """Return "row 7", or "row 7 and 3 more rows"."""
-        return where(self.unit, int(self.number[self.first(wrong)]), int(wrong.sum()) - 1)
+    faults: list[Fault] | None = None
 
     def at(self, index: int) -> str:
         """Return "row 7"."""
@@ -49,13 +90,25 @@ class Places(NamedTuple):
     def refuse(
         self, name: str, rule: str, wrong: Bools, got: Callable[[int], str], way_out: str = ""
     ) -> None:
-        """Raise InvalidData if there are invalid entries; `got` describes the one at an index."""
+        """Raise InvalidLog if there are invalid entries, or collect them; `got` describes an entry."""
         if not wrong.any():
             return
-        first = self.first(wrong)
-        raise InvalidData(
-            f"{name!r} must {rule}, got {got(first)} in {self.said(wrong)}.{' ' + way_out if way_out else ''}"
-        )
+        at = np.flatnonzero(wrong)
+        at = at[np.argsort(self.number[at], kind="stable")]
+        values = tuple(got(int(i)) for i in at[:VALUES_KEPT])
+        fault = Fault(name, rule, self.unit, self.number[at].tolist(), values, way_out)
+        if self.faults is None:
+            raise refusal([fault])
+        self.faults.append(fault)
+
+    def among(self, kept: Bools | NDArray[np.intp]) -> Places:
+        """Return the places of some entries, or in another order."""
+        return self._replace(number=self.number[kept])
+
+    def faulty(self) -> Bools:
+        """Return which entries have a collected fault."""
+        rows = [row for fault in self.faults or () for row in fault.rows]
+        return np.isin(self.number, np.array(rows, dtype=np.int64))
 
 
 def where(unit: str, number: int, more: int) -> str:
@@ -71,8 +124,7 @@ def plural(unit: str) -> str:
 
 def shown(value: object) -> str:
     """Return a value for a message: numbers plainly, anything else quoted, and at most 60 characters."""
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return texts.shown(value.item() if isinstance(value, np.generic) else value, 60)
 
 
 def as_column(name: str, values: ArrayLike) -> NDArray[Any]:
@@ -92,20 +144,65 @@ def as_column(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def as_kind(kind: str, name: str, column: NDArray[Any], places: Places) -> NDArray[Any]:
-    """Return a column of some kind, see `KINDS`; the error names the first invalid entry."""
+    """Return a column of some kind, see `KINDS`; where faults are collected, invalid entries become 0."""
     wanted, types, dtype, one, several = READERS[kind]
     if column.dtype.kind == "O":
         found = [one(value) for value in column]
         wrong = np.array([value is None for value in found], dtype=bool)
-        values = np.array([0 if value is None else value for value in found], dtype=dtype)
+        values = np.array([dtype(0) if value is None else value for value in found], dtype=dtype)
     elif column.dtype.kind in types:
         values, wrong = several(column)
     else:
         example = f" such as {shown(column[0])}" if len(column) else ""
-        raise InvalidData(f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.")
-    way_out = "Number the episodes 0, 1, 2, ..." if name == "episode" else ""
+        way_out = f" {list_labels(name)}" if column.dtype.kind in "US" else ""
+        raise InvalidData(
+            f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.{way_out}"
+        )
+    missing = wrong & _missing(column)
+    places.refuse(name, "have a value in every row", missing, lambda i: "a missing value", MEND_MISSING)
+    wrong &= ~missing
+    way_out = list_labels(name) if wrong.any() and isinstance(column[wrong][0], str) else ""
     places.refuse(name, RULES[kind], wrong, lambda i: shown(column[i]), way_out)
     return values
+
+
+def list_labels(name: str) -> str:
+    """Return the way out for a column that may have labels, where it contains texts."""
+    if name not in (*OBSERVED, "action"):
+        return ""
+    column = name.removeprefix("next_")
+    return f"If these are texts, list them: labels={{{column!r}: [...]}} (--label {column}=...)."
+
+
+def as_ids(name: str, column: NDArray[Any], places: Places) -> tuple[Ints, tuple[str, ...]]:
+    """Return ids as numbers, and their texts if they are texts, numbered in the order of the source.
+
+    The first entry decides whether ids are texts or numbers.
+    """
+    if not len(column) or not isinstance(column[0], str):
+        return as_kind("whole", name, column, places), ()
+    texts = as_kind("text", name, column.astype(object), places)
+    seen = {text: k for k, text in enumerate(dict.fromkeys(texts.tolist()))}
+    return np.array([seen[text] for text in texts], dtype=np.int64), tuple(seen)
+
+
+def as_labelled(name: str, column: NDArray[Any], labels: Sequence[str], places: Places) -> Ints:
+    """Return the places of texts in the list of those that a column may contain."""
+    numbers = {label: k for k, label in enumerate(labels)}
+    cells = [value.strip() if isinstance(value, str) else value for value in column.tolist()]
+    wrong = np.array([cell not in numbers for cell in cells], dtype=bool)
+    named = ", ".join(map(repr, labels[:5])) + (f" or {len(labels) - 5} more" if len(labels) > 5 else "")
+    places.refuse(name, f"be one of the labels {named}", wrong, lambda i: shown(column[i]))
+    return np.array([numbers.get(cell, 0) for cell in cells], dtype=np.int64)
+
+
+def _missing(column: NDArray[Any]) -> Bools:
+    """Return which entries stand for a missing value: None, NaN, pandas' NA, or a text such as NA."""
+    if column.dtype.kind == "f":
+        return np.asarray(np.isnan(column))
+    if column.dtype.kind != "O":
+        return np.zeros(len(column), dtype=bool)
+    return np.array([str(value).strip().lower() in MISSING for value in column], dtype=bool)
 
 
 def sorted_order(episode: Ints, t: Ints) -> NDArray[np.intp] | None:
@@ -139,6 +236,11 @@ def _truth(value: object) -> bool | None:
     return None
 
 
+def text_of(value: object) -> str | None:
+    text = value.strip() if isinstance(value, str) else ""
+    return text if text.lower() not in MISSING else None
+
+
 def _wholes(column: NDArray[Any]) -> tuple[Ints, Bools]:
     """Return whole numbers, and which are not valid ones; whole floats are, booleans are not."""
     if column.dtype.kind in "iu":
@@ -167,41 +269,49 @@ READERS: dict[str, tuple[str, str, type[np.generic], Callable[[object], Any], Ca
     "whole": ("whole numbers", "iuf", np.int64, _whole, _wholes),
     "real": ("numbers", "iuf", np.float64, _real, _reals),
     "truth": ("booleans", "biuf", np.bool_, _truth, _truths),
+    "text": ("texts", "", np.object_, text_of, _reals),
 }
 
 
 def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
-    """Raise InvalidData unless sorted columns are whole episodes, step by step."""
+    """Raise InvalidLog unless sorted columns are whole episodes, step by step, or collect what is wrong.
+
+    Of an episode, the first rule that it breaks is collected: others would follow from it.
+    """
     episode, t, state = columns["episode"], columns["t"], columns["state"]
     same = np.concatenate([[False], episode[1:] == episode[:-1]])
     before = np.maximum(np.arange(len(t)) - 1, 0)
+    after = np.minimum(np.arange(len(t)) + 1, len(t) - 1)
 
     def step(i: int) -> str:
         return f"episode {episode[i]}, t {t[i]}"
 
-    places.refuse(
+    def refuse(name: str, rule: str, wrong: Bools, got: Callable[[int], str]) -> None:
+        if wrong.any() and places.faults:
+            wrong = wrong & ~np.isin(episode, episode[places.faulty()])
+        places.refuse(name, rule, wrong, got)
+
+    refuse(
         "t",
         "be different for every step of an episode",
         same & (t == t[before]),
         lambda i: f"{step(i)}, as in {places.at(int(before[i]))},",
     )
-    places.refuse(
+    refuse(
         "t",
         "count 0, 1, 2, ... within an episode",
         t != np.where(same, t[before] + 1, 0),
         lambda i: f"{step(i)}, {f'after t {t[before[i]]},' if same[i] else 'as its first step'}",
     )
-    places.refuse(
+    refuse(
         "terminated",
         "be the last step of an episode",
         same & columns["terminated"][before],
         lambda i: f"{step(i)}, after the end in {places.at(int(before[i]))},",
     )
-    after = np.minimum(np.arange(len(t)) + 1, len(t) - 1)
-    broken = np.concatenate([same[1:], [False]]) & (columns["next_state"] != state[after])
-    places.refuse(
+    refuse(
         "next_state",
         "be the state in which the next step starts",
-        broken,
+        np.concatenate([same[1:], [False]]) & (columns["next_state"] != state[after]),
         lambda i: f"{columns['next_state'][i]}, and then {state[after[i]]} in {places.at(int(after[i]))},",
     )

@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.data._columns import RULES, shown, where
+from chary.data._columns import (
+    MEND_MISSING,
+    MISSING,
+    RULES,
+    VALUES_KEPT,
+    Fault,
+    list_labels,
+    shown,
+    text_of,
+    where,
+)
 from chary.errors import LARGEST, InvalidData
 
 # Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
@@ -38,18 +48,26 @@ TRUTHS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def csv_table(
-    path: Path, header: list[str], reader: Iterator[list[str]], kinds: dict[str, str]
+    path: Path,
+    header: Sequence[str],
+    reader: Iterator[list[str]],
+    kinds: Mapping[str, str],
+    faults: list[Fault],
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
     """Return the requested columns and the row of each entry; the header is row 1.
+
+    Invalid cells are added to `faults` and read as 0.
 
     Args:
         path: The file, for the messages.
         header: The names of its columns.
         reader: Its rows, see `csv_begun`.
-        kinds: `whole`, `real` or `truth` for each column.
+        kinds: `whole`, `real` or `truth` for each column; `any` is a text, `id` a whole number
+            or, if its first cell is something else, a text.
+        faults: Where faults are collected.
 
     Raises:
-        InvalidData: at the first row of another length, or the first invalid cell.
+        InvalidData: at the first row of another length.
     """
     columns = {name: _Column(name, kind) for name, kind in kinds.items()}
     index = [header.index(name) for name in kinds]
@@ -80,9 +98,7 @@ def csv_table(
         )
     if number == 2:
         raise InvalidData(f"{str(path)!r} must contain at least one row below its header, got 0.")
-    wrong = [column for column in columns.values() if column.wrong]
-    if wrong:
-        raise min(wrong, key=lambda column: column.first[0]).refusal()
+    faults += [column.fault() for column in columns.values() if column.wrong]
     return {name: column.values() for name, column in columns.items()}, np.concatenate(numbers)
 
 
@@ -145,43 +161,47 @@ class _Column:
 
     def __init__(self, name: str, kind: str) -> None:
         self.name, self.kind = name, kind
-        self.wrong = 0
-        self.first: tuple[int, str] = (0, "")
+        self.wrong: list[int] = []
+        self._got: list[str] = []
         self._parts: list[NDArray[Any]] = []
         self._style: set[str] | None = None
 
     def take(self, texts: Sequence[str], rows: NDArray[np.int64]) -> None:
-        """Read some cells; invalid ones are counted, and the first is kept."""
+        """Read some cells; the rows of invalid ones are kept, and the first of their texts."""
+        if self.kind == "id":
+            self.kind = "any" if _whole(texts[0]) is None and text_of(texts[0]) is not None else "whole"
+        if self.kind == "any":
+            self._parts.append(np.array(texts, dtype=object))
+            return
         found = {"whole": _wholes, "real": _reals, "truth": self._truths}[self.kind](texts)
         bad = [i for i, value in enumerate(found) if value is None] if isinstance(found, list) else []
-        if bad and not self.wrong:
-            self.first = (int(rows[bad[0]]), texts[bad[0]])
-        self.wrong += len(bad)
-        if not self.wrong:
-            self._parts.append(np.asarray(found))
+        self.wrong += rows[bad].tolist()
+        self._got += [texts[i] for i in bad[: VALUES_KEPT - len(self._got)]]
+        if bad:
+            found = [0 if value is None else value for value in found]
+        self._parts.append(np.asarray(found))
 
     def values(self) -> NDArray[Any]:
         return np.concatenate(self._parts)
 
-    def refusal(self) -> InvalidData:
-        row, text = self.first
-        rule, got, way_out = RULES[self.kind], shown(text), ""
-        if not text.strip():
-            got = "an empty cell"
+    def fault(self) -> Fault:
+        """Return the fault of the invalid cells; the way out is that of the first one."""
+        text, rule, way_out = self._got[0], RULES[self.kind], ""
+        if text.strip().lower() in MISSING:
+            way_out = MEND_MISSING
         elif MARK in text:
-            got = "a byte-order mark"
-            way_out = " It belongs at the beginning of a file: join files without it."
+            way_out = "It belongs at the beginning of a file: join files without it."
         elif text.strip() == self.name:
-            way_out = " Join files without the headers of the later ones."
+            way_out = "Join files without the headers of the later ones."
         elif self.kind == "truth" and text.strip().lower() in TRUTHS:
             rule = "be 0 and 1, or true and false, in all rows"
         elif self.kind == "whole" and text.isdecimal():
-            way_out = f" The largest possible one is {LARGEST}."
+            way_out = f"The largest possible one is {LARGEST}."
         elif self.name == "episode":
-            way_out = " Number the episodes 0, 1, 2, ..."
-        return InvalidData(
-            f"{self.name!r} must {rule}, got {got} in {where('row', row, self.wrong - 1)}.{way_out}"
-        )
+            way_out = "Episodes are numbers if the first row has a number, and texts if it has a text."
+        else:
+            way_out = list_labels(self.name)
+        return Fault(self.name, rule, "row", self.wrong, [_described(each) for each in self._got], way_out)
 
     def _truths(self, texts: Sequence[str]) -> list[Any]:
         cells = {text: text.strip().lower() for text in set(texts)}
@@ -193,6 +213,13 @@ class _Column:
         style = self._style or set()
         read = {text: TRUTHS[cell] if cell in style else None for text, cell in cells.items()}
         return [read[text] for text in texts]
+
+
+def _described(text: str) -> str:
+    """Return an invalid cell for a message."""
+    if not text.strip():
+        return "an empty cell"
+    return "a byte-order mark" if MARK in text else shown(text)
 
 
 def _wholes(texts: Sequence[str]) -> NDArray[np.int64] | list[Any]:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from chary.data._columns import Places, as_kind
+from chary.data._columns import as_column
 from chary.errors import InvalidData, check_installed
 
 if TYPE_CHECKING:
@@ -58,23 +59,21 @@ def parquet_frame(path: Path, content: bytes) -> pl.DataFrame:
     return pl.read_ipc(io.BytesIO(read.stdout))
 
 
-def parquet_column(frame: pl.DataFrame, name: str, kind: str, places: Places) -> NDArray[Any]:
-    """Return one column as `whole`, `real` or `truth`.
+def frame_column(name: str, series: Any) -> NDArray[Any]:
+    """Return one column of any data frame, or of a dictionary, as an array.
+
+    Missing values become None, or NaN in columns of floats.
 
     Raises:
-        InvalidData: at the first invalid row.
+        InvalidData: if it is not one column.
     """
-    import polars as pl
-
-    series = frame[name]
-    if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
-        wanted = "booleans" if kind == "truth" else "numbers"
-        raise InvalidData(f"{name!r} must contain {wanted}, got {series.dtype} in every row.")
-    if series.dtype.is_decimal():
-        series = series.cast(pl.Float64)
-    empty = series.is_null().to_numpy()
-    places.refuse(name, "have a value in every row", empty, lambda i: "an empty cell")
-    return as_kind(kind, name, series.to_numpy(), places)
+    if type(series).__module__.startswith("polars"):
+        # Where values are missing, Polars would turn whole numbers into floats.
+        if series.dtype.is_decimal():
+            series = series.cast(float)
+        return np.array(series.to_list(), dtype=object) if series.null_count() else as_column(name, series)
+    convert = getattr(series, "to_numpy", None)
+    return as_column(name, series if convert is None else convert())
 
 
 def parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:

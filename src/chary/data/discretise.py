@@ -25,8 +25,9 @@ from chary.errors import (
     check_truth,
     check_type,
 )
-from chary.storage.files import write_new
+from chary.storage.files import as_path, read_file, understood, write_new
 from chary.storage.sealed import kind_of, pack, under, unpack
+from chary.texts import shown as shown_whole
 
 OUTSIDE = ("clamp", "refuse")
 KIND = "discretiser"
@@ -51,7 +52,7 @@ class OutsideBinsError(InvalidData):
 
     def __init__(self, wrong: Bools, dimension: int, low: float, high: float, value: float) -> None:
         super().__init__(
-            f"'observations' must lie in [{low:g}, {high:g}] in dimension {dimension}, got {value!r} in "
+            f"'observations' must lie in [{low:g}, {high:g}] in dimension {dimension}, got {shown(value)} in "
             f"observation {int(np.argmax(wrong))}. Use wider edges, or outside='clamp'."
         )
         self.wrong, self.dimension, self.low, self.high = wrong, dimension, low, high
@@ -338,30 +339,34 @@ def load_discretiser(path: str | Path) -> Bins | Codebook:
     Raises:
         InvalidData: if the file cannot be read, is truncated, of another kind or schema, or was changed.
     """
-    try:
-        content = Path(path).read_bytes()
+    with understood(f"'path' must be a saved discretiser, got {shown_whole(str(path))}"):
+        content = read_file(as_path("path", path))
         kind = kind_of(content)
         _, arrays = unpack(AGENT_FILE if kind == AGENT_FILE else KIND, content)
         if kind == AGENT_FILE:
             arrays = under("discretiser.", arrays)
             if not arrays:
-                raise InvalidData("an agent that was saved without one")
+                raise InvalidData("an agent that was saved without one.")
         return discretiser_from_arrays(arrays)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as problem:
-        reason = " ".join(str(problem).split())[:160].rstrip(".")
-        raise InvalidData(f"'path' must be a saved discretiser, got {str(path)!r}: {reason}.") from problem
 
 
 def discretise(discretiser: Discretiser, columns: dict[str, NDArray[Any]], places: Places) -> None:
     """Put states in place of the observations among some columns, and endings into a state of their own."""
     for name in OBSERVED:
-        columns[name] = cells_of(discretiser, name, columns[name], places)
+        observed, states = columns[name], np.zeros(len(columns[name]), dtype=np.int64)
+        # Entries with a fault have no observation; a discretiser may refuse others, and then again.
+        found, clean = -1, ~places.faulty()
+        while clean.any() and found != len(places.faults or ()):
+            found = len(places.faults or ())
+            states[clean] = cells_of(discretiser, name, observed[clean], places.among(clean))
+            clean &= ~places.faulty()
+        columns[name] = states
     ended = columns["terminated"].astype(bool)
     columns["next_state"] = np.where(ended, discretiser.n_states, columns["next_state"])
 
 
 def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Places) -> Ints:
-    """Return the states of observations, or raise an error with the rows that a discretiser refuses."""
+    """Return the states of observations; those that a discretiser refuses are faults with their rows."""
     if not isinstance(discretiser, Discretiser):
         raise InvalidSetting(
             f"'discretiser' must have n_states and be callable, got {type(discretiser).__name__}. "
@@ -379,7 +384,7 @@ def cells_of(discretiser: Discretiser, name: str, observed: Floats, places: Plac
             lambda i: shown(observed[i, d]),
             "Use wider edges, or outside='clamp'.",
         )
-        raise
+        return np.zeros(len(observed), dtype=np.int64)
     if cells.shape != (len(observed),) or cells.dtype.kind not in "iu":
         raise InvalidData(
             f"'discretiser' must return one whole number per observation, shape ({len(observed)},), got "

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.arrays import Floats
-from chary.data._columns import COLUMNS, KINDS, OBSERVED, Places, sorted_order
-from chary.data._csv import csv_begun, csv_table
-from chary.data._parquet import parquet_bytes, parquet_column, parquet_frame
+from chary.arrays import Bools, Floats
+from chary.data._agreement import check_known
+from chary.data._columns import COLUMNS, KINDS, Places, check_steps, refusal, sorted_order
+from chary.data._parquet import parquet_bytes
+from chary.data._seals import seal_of, write_seal
+from chary.data._tables import FileTable, Table
 from chary.data.discretise import Discretiser, discretise
-from chary.data.logs import Known, Log, check_log
-from chary.errors import InvalidData, InvalidSetting, did_you_mean
-from chary.storage.files import as_path, read_file, write_new
-
-if TYPE_CHECKING:
-    import polars as pl
+from chary.data.logs import Dropped, Known, Log, LogColumns, check_log
+from chary.errors import InvalidSetting
+from chary.storage.files import as_path, write_new
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -30,8 +28,11 @@ SUFFIXES = (".csv", ".parquet")
 def read_log(
     path: str | Path,
     *,
+    columns: Mapping[str, str] | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
     discretiser: Discretiser | None = None,
     ignore_extra: bool = False,
+    drop_bad_episodes: bool = False,
     **known: Unpack[Known],
 ) -> Log:
     """Read a log from a .csv or .parquet file with one row per transition, in any order.
@@ -45,23 +46,83 @@ def read_log(
 
     Args:
         path: The file, which ends in `.csv` or `.parquet`. Parquet needs `pip install 'chary[report]'`.
+        columns: The names of columns in the file that are called otherwise: `{"episode": "patient"}`.
+        labels: The texts of `state` (and `next_state`) or `action` in the order of their numbers, where the
+            file has texts: `{"action": ["wait", "treat"]}`.
         discretiser: A function from observations to states.
         ignore_extra: Whether other columns are ignored; otherwise they are an error.
+        drop_bad_episodes: Whether episodes with missing or unreadable values, or steps that do not follow
+            from each other, are left out, see `Log.dropped`. Values that contradict what is known about the
+            problem are an error all the same: leaving them out would select by outcome.
         **known: `setting`, or `reward_range`, `n_states` and `n_actions`, see `Log.checked`.
 
     Raises:
-        InvalidData: naming the first invalid row and the number of others.
+        InvalidLog: naming the first invalid row and where the others are; its `faults` lists all.
+        InvalidData: if the file cannot be read, or is not as it was sealed (`seal_log`).
         InvalidSetting: if the file does not fit these options.
     """
-    table = _Table(_as_path(path))
+    return log_of_table(
+        FileTable(_as_path(path), columns or {}, labels or {}),
+        discretiser=discretiser,
+        ignore_extra=ignore_extra,
+        drop_bad_episodes=drop_bad_episodes,
+        known=known,
+    )
+
+
+def log_of_table(
+    table: Table,
+    *,
+    discretiser: Discretiser | None,
+    ignore_extra: bool,
+    drop_bad_episodes: bool,
+    known: Known,
+) -> Log:
+    """Return the log in a table, see `read_log`."""
     dimensions = table.check_header(continuous=discretiser is not None, ignore_extra=ignore_extra)
     if discretiser is None:
         columns, places = table.read(KINDS)
     else:
         columns, places = table.observations(("episode", "t", "action", "reward", "terminated"), dimensions)
         discretise(discretiser, columns, places)
-    cells = discretiser is not None
-    return Log(**columns, row=places.number, unit=places.unit, discretised=cells).checked(**known)
+    episode, faults = columns["episode"], places.faults
+    assert faults is not None
+    certain = all(fault.column != "episode" for fault in faults)
+    # Episodes with faults in their cells would look broken, too: their steps are not compared.
+    good = ~np.isin(episode, episode[places.faulty()])
+    part, here = _sorted(columns, places.among(good)._replace(faults=[]), good)
+    check_steps(part, here)
+    faults += here.faults or ()
+    good &= ~np.isin(episode, episode[places.faulty()])
+    if faults and not (drop_bad_episodes and certain and good.any()):
+        raise refusal(faults)
+    dropped = None
+    if faults:
+        dropped = Dropped(len(np.unique(episode[~good])), int((~good).sum()), tuple(faults))
+    part, here = _sorted(columns, places.among(good)._replace(faults=[]), good)
+    read = Log(
+        **cast("LogColumns", part),
+        row=here.number,
+        unit=here.unit,
+        discretised=discretiser is not None,
+        names=table.names,
+        dropped=dropped,
+    )
+    check_known(read, here, **known)
+    if here.faults:
+        raise refusal(here.faults)
+    return read
+
+
+def _sorted(
+    columns: dict[str, NDArray[Any]], places: Places, kept: Bools
+) -> tuple[dict[str, NDArray[Any]], Places]:
+    """Return the entries kept by episode and step, and the places they came from."""
+    part = {name: column[kept] for name, column in columns.items()}
+    order = sorted_order(part["episode"], part["t"])
+    if order is None:
+        return part, places
+    return {name: column[order] for name, column in part.items()}, places.among(order)
 
 
 def read_observations(path: str | Path) -> Floats:
@@ -71,14 +132,14 @@ def read_observations(path: str | Path) -> Floats:
     every episode; other columns are ignored.
 
     Raises:
-        InvalidData: naming the first invalid row and the number of others.
+        InvalidLog: naming the first invalid row and where the others are.
     """
-    table = _Table(_as_path(path))
+    table = FileTable(_as_path(path), {}, {})
     dimensions = table.check_header(continuous=True, ignore_extra=True)
-    columns, _ = table.observations(("episode", "t"), dimensions)
-    order = sorted_order(columns["episode"], columns["t"])
-    if order is not None:
-        columns = {name: column[order] for name, column in columns.items()}
+    columns, places = table.observations(("episode", "t"), dimensions)
+    if places.faults:
+        raise refusal(places.faults)
+    columns, _ = _sorted(columns, places, np.ones(len(columns["t"]), dtype=bool))
     last = np.append(columns["episode"][1:] != columns["episode"][:-1], True)
     return np.concatenate([columns["state"], columns["next_state"][last]])
 
@@ -86,85 +147,36 @@ def read_observations(path: str | Path) -> Floats:
 def write_log(log: Log, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a log as .csv or .parquet, the whole file or nothing.
 
-    Floats are written with enough digits to be read back exactly, booleans in CSV as 0 and 1.
+    Floats are written with enough digits to be read back exactly, booleans in CSV as 0 and 1, and episodes by
+    their names if they have any.
 
     Raises:
         InvalidSetting: if the file exists, has another suffix, or cannot be written.
     """
     check_log(log)
     target = _as_path(path)
-    content = parquet_bytes(log.columns()) if target.suffix == ".parquet" else _csv(log)
+    if seal_of(target).exists():
+        raise InvalidSetting(
+            f"'path' must not be sealed, got {str(target)!r}. Remove {seal_of(target).name!r} first."
+        )
+    columns: dict[str, NDArray[Any]] = log.columns()
+    if log.names:
+        columns["episode"] = np.array(log.names, dtype=object)[log.episode]
+    content = parquet_bytes(columns) if target.suffix == ".parquet" else _csv(columns)
     write_new(target, content, overwrite=overwrite)
 
 
-class _Table:
-    """A file of columns, CSV or Parquet."""
+def seal_log(path: str | Path, *, overwrite: bool = False) -> Path:
+    """Seal a log as it is: write its checksum to a file next to it, which `read_log` compares from then on.
 
-    def __init__(self, path: Path) -> None:
-        self._path, content = path, read_file(path)
-        self._frame: pl.DataFrame | None = None
-        if not content:
-            raise InvalidData(f"{str(path)!r} must contain at least one row, got an empty file.")
-        if path.suffix == ".parquet":
-            self._frame = parquet_frame(path, content)
-            self.header = self._frame.columns
-        else:
-            self.header, self._rows = csv_begun(path, content)
+    Where a key is set, the seal is made with it, see docs/reliability.md. Return the path of the seal, which
+    is that of the log and `.seal`.
 
-    def check_header(self, *, continuous: bool, ignore_extra: bool) -> int:
-        """Raise InvalidData unless the columns are those of a log; return the number of dimensions."""
-        dimensions = sum(name.startswith("state_") and name[6:].isdecimal() for name in self.header)
-        if dimensions and "state" not in self.header and not continuous:
-            raise InvalidData(
-                f"{str(self._path)!r} must have a column 'state', or be read with a discretiser, got "
-                "'state_0' and none. Pass discretiser=Bins(...) or a Codebook (--discretiser FILE)."
-            )
-        if continuous and not dimensions:
-            raise InvalidData(
-                f"{str(self._path)!r} must have columns 'state_0', 'state_1', ... to be discretised, got "
-                f"{', '.join(map(repr, self.header[:9]))}. Leave the discretiser out."
-            )
-        wanted = list(COLUMNS)
-        if continuous:
-            wanted = [name for name in COLUMNS if name not in OBSERVED]
-            wanted += [f"{name}_{d}" for name in OBSERVED for d in range(dimensions)]
-        doubled = next((name for name in wanted if self.header.count(name) > 1), None)
-        if doubled is not None:
-            raise InvalidData(
-                f"{str(self._path)!r} must have every column once, got {doubled!r} twice in row 1."
-            )
-        extra = [name for name in self.header if name not in wanted]
-        for name in wanted:
-            if name not in self.header:
-                raise InvalidData(
-                    f"{str(self._path)!r} must have the columns {', '.join(wanted)}, got no {name!r}."
-                    f"{did_you_mean(name, extra)}"
-                )
-        if extra and not ignore_extra:
-            raise InvalidData(
-                f"{str(self._path)!r} must have the columns {', '.join(wanted)} alone, got {extra[0]!r} too."
-                f"{did_you_mean(extra[0], wanted)} Pass ignore_extra=True (--ignore-extra) to ignore it."
-            )
-        return dimensions
-
-    def observations(self, others: Sequence[str], dimensions: int) -> tuple[dict[str, NDArray[Any]], Places]:
-        """Return `state` and `next_state` as observations, (N, D), and some other columns, and the rows."""
-        seen = {name: [f"{name}_{d}" for d in range(dimensions)] for name in OBSERVED}
-        kinds = {name: KINDS[name] for name in others}
-        columns, places = self.read(kinds | dict.fromkeys(chain(*seen.values()), "real"))
-        for name, parts in seen.items():
-            columns[name] = np.stack([columns.pop(each) for each in parts], axis=1)
-        return columns, places
-
-    def read(self, kinds: dict[str, str]) -> tuple[dict[str, NDArray[Any]], Places]:
-        """Return columns by name, and the rows their entries come from."""
-        if self._frame is None:
-            columns, rows = csv_table(self._path, self.header, self._rows, kinds)
-            return columns, Places(rows, "row")
-        places = Places(np.arange(1, self._frame.height + 1), "row")
-        if not self._frame.height:
-            raise InvalidData(f"{str(self._path)!r} must contain at least one row, got 0.")
-        return {name: parquet_column(self._frame, name, kind, places) for name, kind in kinds.items()}, places
+    Raises:
+        InvalidData: if the log cannot be read.
+        InvalidSetting: if it is sealed already, or the seal cannot be written.
+    """
+    return write_seal(_as_path(path), overwrite=overwrite)
 
 
 def _as_path(path: str | Path) -> Path:
@@ -174,14 +186,13 @@ def _as_path(path: str | Path) -> Path:
     return file
 
 
-def _csv(log: Log) -> bytes:
+def _csv(columns: Mapping[str, NDArray[Any]]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     # tolist: Python's floats are written with enough digits to be read back exactly.
     cells = [
-        (column.astype(np.int8) if column.dtype == bool else column).tolist()
-        for column in log.columns().values()
+        (column.astype(np.int8) if column.dtype == bool else column).tolist() for column in columns.values()
     ]
     writer.writerows(zip(*cells, strict=True))
     return text.getvalue().encode()

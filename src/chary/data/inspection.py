@@ -33,7 +33,7 @@ class Suspicion:
     """A possible mistake in the log: its kind, the number of rows, and the first of them.
 
     `kind` is one of `constant_reward`, `outlier_reward`, `reward_range`, `duplicated_episode`, `single_step`,
-    `cut_off`, `ending`.
+    `cut_off`, `ending`, `ended_by_clock`.
     """
 
     kind: str
@@ -180,7 +180,7 @@ def inspect(log: Log, setting: Setting | None = None) -> Inspection:
 
 
 def _suspicions(log: Log, setting: Setting | None) -> list[Suspicion]:
-    found = [*_odd_rewards(log), *_odd_endings(log, setting), *_odd_episodes(log)]
+    found = [*_odd_rewards(log), *_odd_endings(log, setting), *_ended_by_clock(log), *_odd_episodes(log)]
     if setting is not None:
         scale = setting.scale
         slack = REWARD_TOLERANCE * scale.span
@@ -221,6 +221,25 @@ def _odd_endings(log: Log, setting: Setting | None) -> list[Suspicion]:
         "refuse: give endings a separate state with log.with_own_ending()"
     )
     return _suspicion(log, "ending", starts | leads, rule)
+
+
+def _ended_by_clock(log: Log) -> list[Suspicion]:
+    """Return whether `terminated` seems to mark the last step of full episodes, where only time ran out.
+
+    Every full episode is said to have terminated, and in states that others pass through.
+    """
+    last = log.t == log.horizon - 1
+    starts, leads = log.past_endings()
+    passed = np.union1d(log.state[starts], log.next_state[leads])
+    wrong = last & log.terminated
+    if log.horizon < 2 or not log.terminated[last].all() or not np.isin(log.next_state[wrong], passed).any():
+        return []
+    rule = (
+        f"terminated at step {log.horizon}, the last of the longest episodes, and in states that other "
+        "episodes pass through: if only the clock ended them, read them as cut off with log.cut_at() "
+        "(--cut-at-horizon)"
+    )
+    return _suspicion(log, "ended_by_clock", wrong, rule)
 
 
 def _odd_episodes(log: Log) -> list[Suspicion]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints, frozen
-from chary.data._columns import COLUMNS, KINDS, Places, as_column, as_kind, check_steps, shown, sorted_order
-from chary.errors import InvalidData, InvalidSetting, check_integer, check_type
-from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
+from chary.data._agreement import check_known, check_shape
+from chary.data._columns import (
+    COLUMNS,
+    KINDS,
+    Fault,
+    Places,
+    as_column,
+    as_ids,
+    as_kind,
+    check_steps,
+    shown,
+    sorted_order,
+)
+from chary.errors import InvalidData, check_integer, check_type
+from chary.mdp.setting import Setting, check_setting
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
 
@@ -28,6 +40,23 @@ class LogColumns(TypedDict):
     reward: ArrayLike
     next_state: ArrayLike
     terminated: ArrayLike
+
+
+class Dropped(NamedTuple):
+    """What was left out of a log: whole episodes with faulty rows, and their faults."""
+
+    episodes: int
+    transitions: int
+    faults: tuple[Fault, ...]
+
+    def describe(self) -> str:
+        """Return a sentence on what was left out, why, and what that assumes."""
+        reasons = " ".join(fault.describe() for fault in self.faults)
+        return (
+            f"Left out: {self.episodes} episode{'s' * (self.episodes != 1)} with {self.transitions} "
+            f"transition{'s' * (self.transitions != 1)}. {reasons} Nothing is lost by that only if these "
+            "episodes went like the others."
+        )
 
 
 class Known(TypedDict, total=False):
@@ -49,7 +78,8 @@ class Log:
 
     The columns are:
 
-    - `episode`: the number of the episode, whole numbers >= 0 in any order and with any gaps;
+    - `episode`: the id of the episode: whole numbers >= 0 in any order and with any gaps, or texts, which are
+      numbered in the order of the source and kept in `names`;
     - `t`: the step within the episode, from 0 without gaps;
     - `state`: the state acted in, a whole number >= 0;
     - `action`: the action played, a whole number >= 0;
@@ -61,6 +91,8 @@ class Log:
         row: The place each transition came from; 0, 1, 2, ... by default.
         unit: The unit that `row` counts.
         discretised: Whether the states are cells of observations, made by a discretiser.
+        names: The names of episodes by number, where they have any.
+        dropped: What was left out of the source.
         **columns: All of the columns above, each of length N.
 
     Raises:
@@ -85,6 +117,8 @@ class Log:
     row: Ints
     unit: str
     discretised: bool
+    names: tuple[str, ...]
+    dropped: Dropped | None
 
     def __init__(
         self,
@@ -92,6 +126,8 @@ class Log:
         row: ArrayLike | None = None,
         unit: str = "entry",
         discretised: bool = False,
+        names: Sequence[str] = (),
+        dropped: Dropped | None = None,
         **columns: Unpack[LogColumns],
     ) -> None:
         given: dict[str, Any] = dict(columns)
@@ -110,16 +146,21 @@ class Log:
         if len(given_rows) != size:
             raise InvalidData(f"'row' must be as long as 'episode', {size}, got {len(given_rows)}.")
         places = Places(as_kind("whole", "row", given_rows, counting), str(unit))
-        kept = {name: as_kind(kind, name, raw[name], places) for name, kind in KINDS.items()}
+        episode, texts = as_ids("episode", raw.pop("episode"), places)
+        kept = {"episode": episode} | {
+            name: as_kind(KINDS[name], name, raw[name], places) for name in COLUMNS if name != "episode"
+        }
         order = sorted_order(kept["episode"], kept["t"])
         if order is not None:
             kept = {name: column[order] for name, column in kept.items()}
-            places = places._replace(number=places.number[order])
+            places = places.among(order)
         check_steps(kept, places)
         for name, column in [*kept.items(), ("row", places.number)]:
             object.__setattr__(self, name, frozen(column))
         object.__setattr__(self, "unit", places.unit)
         object.__setattr__(self, "discretised", bool(discretised))
+        object.__setattr__(self, "names", texts or tuple(names))
+        object.__setattr__(self, "dropped", dropped)
 
     @classmethod
     def from_arrays(
@@ -138,6 +179,47 @@ class Log:
         """
         log = cls(**columns)
         return log.checked(setting=setting, reward_range=reward_range, n_states=n_states, n_actions=n_actions)
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: object,
+        *,
+        columns: Mapping[str, str] | None = None,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        discretiser: Any = None,
+        ignore_extra: bool = False,
+        drop_bad_episodes: bool = False,
+        **known: Unpack[Known],
+    ) -> Log:
+        """Return the log in a data frame of Polars, pandas or another library, or in a dictionary of columns.
+
+        The options are those of `read_log`. Rows are numbered from 1.
+
+        Raises:
+            InvalidLog: naming the first invalid row and where the others are.
+            InvalidSetting: if it is not a data frame, or the options do not fit it.
+
+        Example:
+            >>> frame = {"patient": ["b", "a"], "t": [0, 0], "state": [0, 1], "action": ["wait", "treat"],
+            ...          "reward": [0.5, 1], "next_state": [1, 1], "terminated": [True, True]}
+            >>> log = Log.from_dataframe(
+            ...     frame, columns={"episode": "patient"}, labels={"action": ["wait", "treat"]}
+            ... )
+            >>> log.names, log.action.tolist()
+            (('b', 'a'), [0, 1])
+        """
+        # Imported here: reading builds logs.
+        from chary.data._tables import FrameTable
+        from chary.data.files import log_of_table
+
+        return log_of_table(
+            FrameTable(frame, columns or {}, labels or {}),
+            discretiser=discretiser,
+            ignore_extra=ignore_extra,
+            drop_bad_episodes=drop_bad_episodes,
+            known=known,
+        )
 
     @classmethod
     def from_transitions(cls, episodes: Iterable[Iterable[Transition]]) -> Log:
@@ -165,7 +247,7 @@ class Log:
                 )
         if not steps:
             raise InvalidData("'episodes' must contain at least one transition, got 0.")
-        objects = {
+        objects: dict[str, Any] = {
             name: np.fromiter((getattr(step, name) for _, _, step in steps), dtype=object, count=len(steps))
             for name in Transition._fields
         }
@@ -252,26 +334,14 @@ class Log:
             InvalidData: naming the first invalid row and the number of others.
             InvalidSetting: if the description of the problem is invalid.
         """
-        if setting is not None:
-            if not (reward_range is None and n_states is None and n_actions is None):
-                raise InvalidSetting(
-                    "'setting' must be given alone, got reward_range, n_states or n_actions as well: it "
-                    "contains them already."
-                )
-            self.check_shape(setting)
-            self._check_rewards(setting.scale, REWARD_TOLERANCE * setting.scale.span)
-            self._check_declared(setting)
-            self._check_endings(setting)
-            self._check_support(setting)
-            return self
-        if n_states is not None:
-            S = check_integer("n_states", n_states, minimum=1)
-            self._check_below("state", S)
-            self._check_below("next_state", S)
-        if n_actions is not None:
-            self._check_below("action", check_integer("n_actions", n_actions, minimum=1))
-        if reward_range is not None:
-            self._check_rewards(RewardScale.of(reward_range), 0.0)
+        check_known(
+            self,
+            self.places,
+            setting=setting,
+            reward_range=reward_range,
+            n_states=n_states,
+            n_actions=n_actions,
+        )
         return self
 
     def to_counts(self, setting: Setting) -> Knowledge:
@@ -309,7 +379,7 @@ class Log:
         way_out = f"Use state {self.n_states}, the first unused one."
         self.places.refuse("state", "not be used by other steps", taken, lambda i: f"{ending}, used", way_out)
         moved = {**self.columns(), "next_state": np.where(self.terminated, ending, self.next_state)}
-        return Log(**moved, row=self.row, unit=self.unit, discretised=self.discretised)
+        return self._with(moved, self.row)
 
     def padded(self, horizon: int) -> Log:
         """Return the log with steps of reward 0 after every ending, up to `horizon`, and no ending before.
@@ -345,124 +415,37 @@ class Log:
         columns = {name: np.concatenate([own.columns()[name], column]) for name, column in added.items()}
         row = np.concatenate([self.row, self.row[after]])
         ended = np.zeros(len(row), dtype=bool)
-        return Log(**columns, terminated=ended, row=row, unit=self.unit, discretised=self.discretised)
+        return self._with({**columns, "terminated": ended}, row)
+
+    def cut_at(self, horizon: int | None = None) -> Log:
+        """Return the log with episodes of full length cut off instead of terminated.
+
+        Some systems mark the last step of every episode. Where only the clock ended it, the process did not,
+        and the state reached is not a terminal one.
+
+        Args:
+            horizon: The full length, by default that of the longest episode.
+
+        Example:
+            >>> Log.from_transitions([[Transition(0, 1, 0.5, 0, True)]]).cut_at().terminated.tolist()
+            [False]
+        """
+        H = self.horizon if horizon is None else check_integer("horizon", horizon, minimum=1)
+        return self._with({**self.columns(), "terminated": self.terminated & (self.t != H - 1)}, self.row)
+
+    def _with(self, columns: dict[str, Any], row: Ints) -> Log:
+        """Return a log with other columns from the same source."""
+        source = {name: getattr(self, name) for name in ("unit", "discretised", "names", "dropped")}
+        return Log(**columns, row=row, **source)
 
     def check_shape(self, setting: Setting) -> None:
         """Raise InvalidData at a state, an action or a step that the setting does not have."""
-        check_setting(setting)
-        self._check_below("state", setting.n_states)
-        self._check_below("next_state", setting.n_states)
-        self._check_below("action", setting.n_actions)
-        self.places.refuse(
-            "state",
-            "not be terminal where an action is played",
-            setting.terminal[self.state],
-            lambda i: str(self.state[i]),
-            "Leave it out of the setting's terminal states, or end the episode before.",
-        )
-        self.places.refuse(
-            "action",
-            "be allowed in its state",
-            setting.pair_index[self.state, self.action] < 0,
-            lambda i: f"{self.action[i]} in state {self.state[i]}",
-        )
-        self.places.refuse(
-            "t",
-            f"be less than the horizon, {setting.horizon}",
-            self.t >= setting.horizon,
-            lambda i: str(self.t[i]),
-            f"Declare a horizon of {self.horizon} or more.",
-        )
-
-    def _check_below(self, name: str, limit: int) -> None:
-        column: Ints = getattr(self, name)
-        self.places.refuse(name, f"lie in 0..{limit - 1}", column >= limit, lambda i: str(column[i]))
-
-    def _check_rewards(self, scale: RewardScale, tolerance: float) -> None:
-        wrong = ~((self.reward >= scale.low - tolerance) & (self.reward <= scale.high + tolerance))
-        self.places.refuse(
-            "reward",
-            f"lie in [{scale.low:g}, {scale.high:g}]",
-            wrong,
-            lambda i: shown(self.reward[i]),
-            "Declare the range of your rewards.",
-        )
-
-    def _check_declared(self, setting: Setting) -> None:
-        """Raise InvalidData at a reward that differs from the declared one."""
-        known = setting.known
-        if known is None:
-            return
-        pair = setting.pair_index[self.state, self.action]
-        listed = np.repeat(np.arange(setting.n_pairs), np.diff(known.start)) * setting.n_states
-        # One more entry that equals nothing, for what is beyond the list.
-        listed = np.append(listed + known.successor, setting.n_pairs * setting.n_states)
-        rewards = np.append(known.reward, np.nan)
-        wanted = pair * setting.n_states + self.next_state
-        place = np.searchsorted(listed, wanted)
-        found = listed[place] == wanted
-        low = np.where(found, rewards[place], known.other_low[pair])
-        high = np.where(found, rewards[place], known.other_high[pair])
-        scaled = (self.reward - setting.scale.low) / setting.scale.span
-        wrong = ~((scaled >= low - REWARD_TOLERANCE) & (scaled <= high + REWARD_TOLERANCE))
-        self.places.refuse(
-            "reward",
-            "be the one the setting declares",
-            wrong,
-            lambda i: (
-                f"{shown(self.reward[i])}, {scaled[i]:g} once scaled and not {low[i]:g} to {high[i]:g},"
-            ),
-            "Use reward='estimated' if it is not a known function of the transition.",
-        )
-
-    def _check_support(self, setting: Setting) -> None:
-        """Raise InvalidData at one successor more of a pair than declared, in the order of the log."""
-        pair = setting.pair_index[self.state, self.action]
-        _, news = np.unique(pair * setting.n_states + self.next_state, return_index=True)
-        news = np.sort(news)
-        order = np.argsort(pair[news], kind="stable")
-        ordered = pair[news][order]
-        rank = np.arange(len(news)) - np.searchsorted(ordered, ordered)
-        wrong = np.zeros(len(self), dtype=bool)
-        wrong[news[order]] = rank >= setting.support[ordered]
-        self.places.refuse(
-            "support",
-            "cover the successors of every pair",
-            wrong,
-            lambda i: (
-                f"{self.next_state[i]} as one more than {setting.support[pair[i]]} of state {self.state[i]}, "
-                f"action {self.action[i]},"
-            ),
-            "Declare more, or leave it out.",
-        )
+        check_shape(self, setting, self.places)
 
     def past_endings(self, terminal: ArrayLike = ()) -> tuple[Bools, Bools]:
         """Return the steps from and to a state that is terminal or ends another episode, (N,) each."""
         ends = np.union1d(self.next_state[self.terminated], np.array(terminal, dtype=np.int64))
         return np.isin(self.state, ends), np.isin(self.next_state, ends) & ~self.terminated
-
-    def _check_endings(self, setting: Setting) -> None:
-        """Raise InvalidData at a state that ends some episodes and not others."""
-        starts, leads = self.past_endings(np.flatnonzero(setting.terminal))
-        self.places.refuse(
-            "terminated",
-            "be true whenever a state is reached that ends other episodes",
-            starts | leads,
-            lambda i: (
-                f"a step from such a state, {self.state[i]},"
-                if starts[i]
-                else f"a step to such a state, {self.next_state[i]},"
-            ),
-            "Give endings a separate state: log.with_own_ending().",
-        )
-        if setting.scale.low != 0.0:
-            self.places.refuse(
-                "terminated",
-                f"be false with a reward offset, here {setting.scale.low:g}: it would reward ending early",
-                self.terminated,
-                lambda i: "true",
-                "Pad episodes with reward 0: log.padded(horizon).",
-            )
 
 
 def check_log(log: object) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chary.data._columns import COLUMNS, OBSERVED, Places
 from chary.data.discretise import Discretiser, discretise
-from chary.data.logs import Known, Log
+from chary.data.logs import Known, Log, LogColumns
 from chary.errors import InvalidData, check_installed
+from chary.texts import shown
 
 
 def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known: Unpack[Known]) -> Log:
@@ -72,7 +73,9 @@ def read_minari(dataset: Any, *, discretiser: Discretiser | None = None, **known
             "discretiser=Bins(...) or a Codebook."
         )
     cells = discretiser is not None
-    return Log(**columns, row=places.number, unit=places.unit, discretised=cells).checked(**known)
+    return Log(**cast("LogColumns", columns), row=places.number, unit=places.unit, discretised=cells).checked(
+        **known
+    )
 
 
 def _dataset(dataset: Any) -> Any:
@@ -90,6 +93,6 @@ def _dataset(dataset: Any) -> Any:
     except (OSError, ValueError, ImportError, KeyError) as problem:
         reason = " ".join(str(problem).split())[:160]
         raise InvalidData(
-            f"'dataset' must be a Minari dataset on this machine, got {dataset!r}: {reason} "
+            f"'dataset' must be a Minari dataset on this machine, got {shown(dataset)}: {reason} "
             "Run: minari download ID."
         ) from problem

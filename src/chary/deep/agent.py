@@ -26,6 +26,7 @@ from chary.shield import Decision, Ledger
 from chary.standing import Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import load_sealed, pack
+from chary.texts import shown
 
 if TYPE_CHECKING:
     import gymnasium
@@ -173,6 +174,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
                 key = jax.random.split(jax.random.key(self.seed), 3)[2]
                 keys = jax.random.split(key, self.options.pretraining)
                 state = self._calls.pretrain(state, keys)
+        self._changing = True
         self._turns.state = state
         self._warmed = True
 
@@ -186,6 +188,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         """
         name = self._episodes.unused(episode)
         seen = self._form.observation("observation", observation)
+        self._changing = True
         with jax.enable_x64(True):
             self._episodes.open(name, seen, self._turns.begin(self.episodes_begun))
         self._turns.served = self._episodes.named("begin", name)
@@ -213,6 +216,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         if decided is not None:
             return decided
         pinned = now.pinned
+        self._changing = True
         with jax.enable_x64(True):
             action, explored, charge, deficit, number = self._turns.choose(now, seen, self._rule)
         if explored and number >= 0:
@@ -247,6 +251,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
             return
         decision = now.steps[t].decision
         overruled = step.action != decision.action
+        self._changing = True
         with jax.enable_x64(True):
             self._turns.learn()
             if overruled and decision.chain >= 0:
@@ -268,6 +273,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._changing = True
         self._episodes.close(now)
         self._settle(now)
 
@@ -282,6 +288,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
             OutOfOrder: if it is not open.
         """
         now = self._episodes.named("abandon", episode)
+        self._changing = True
         if now.released:
             self._learn()
         else:
@@ -311,7 +318,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         first_seed = None if seed is None else check_seed(seed)
         if len(self._episodes):
             raise OutOfOrder(
-                f"'play' must come when no episode is open, got {self._episodes.names[0]!r}, which is. "
+                f"'play' must come when no episode is open, got {shown(self._episodes.names[0])}, which is. "
                 "Finish or abandon it first."
             )
         return play_on(self, env, number, first_seed)

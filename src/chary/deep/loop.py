@@ -20,6 +20,7 @@ from chary.deep.shielding import first_ledger, rule_on_arrays
 from chary.errors import InvalidSetting, check_integer, check_type
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
+from chary.texts import shown
 
 
 class EpisodeLog(NamedTuple):
@@ -165,7 +166,7 @@ def proceed(
     _checked(environment, options, state.key)
     number = check_integer("episodes", episodes, minimum=1)
     if rule is not None and not isinstance(rule, Rule):
-        raise InvalidSetting(f"'rule' must be a Rule or None, got {rule!r}. Use Rule.strict(eta).")
+        raise InvalidSetting(f"'rule' must be a Rule or None, got {shown(rule)}. Use Rule.strict(eta).")
     limits = rule_on_arrays(options.budget_rule if rule is None else rule)
     if not options.chains:
         limits = limits._replace(closes=jnp.bool_(True))

@@ -13,6 +13,7 @@ from chary.agents._steps import as_transition
 from chary.agents.protocol import Transition
 from chary.deep.acting import Observed
 from chary.errors import CharyError, InvalidData
+from chary.texts import shown
 
 Floats = NDArray[np.float32]
 
@@ -65,7 +66,7 @@ class Form(NamedTuple):
         step = as_transition(transition, self.n_actions, self.observation)
         # The replay keeps float32.
         if not abs(step.reward) <= float(np.finfo(np.float32).max):
-            raise InvalidData(f"'reward' must be a finite number in float32, got {transition.reward!r}.")
+            raise InvalidData(f"'reward' must be a finite number in float32, got {shown(transition.reward)}.")
         return step
 
     def logged(self, episodes: Iterable[Sequence[Transition]]) -> tuple[list[Observed], list[int]]:

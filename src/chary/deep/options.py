@@ -8,6 +8,7 @@ from chary.errors import InvalidAction, InvalidSetting, check_choice, check_inte
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
 from chary.standing import Grounds
+from chary.texts import shown
 
 AGENTS = ("chary", "dqn", "cql", "sac", "random", "constant")
 LOWER_BOUNDS = ("lcb", "cql")
@@ -117,13 +118,13 @@ class DeepOptions:
         check_choice("charge_from", self.charge_from, CHARGES_FROM)
         Rule.named(self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal)
         if not isinstance(self.chains, bool):
-            raise InvalidSetting(f"'chains' must be True or False, got {self.chains!r}.")
+            raise InvalidSetting(f"'chains' must be True or False, got {shown(self.chains)}.")
         for name in ("episodes", "features", "width", "period", "batch", "replay", "fresh"):
             check_integer(name, getattr(self, name), minimum=1)
         for name in ("warm_up", "pretraining", "action"):
             check_integer(name, getattr(self, name), minimum=0)
         if self.replay > LARGEST_REPLAY:
-            raise InvalidSetting(f"'replay' must be at most {LARGEST_REPLAY}, got {self.replay!r}.")
+            raise InvalidSetting(f"'replay' must be at most {LARGEST_REPLAY}, got {shown(self.replay)}.")
         if self.patience is not None:
             check_integer("patience", self.patience, minimum=0, way_out="Use None to wait for ever.")
         for name in ("discount", "epsilon_start", "epsilon_end", "entropy"):
@@ -137,7 +138,7 @@ class DeepOptions:
             check_real(name, getattr(self, name), low=0.0, high=1.0, open_low=True)
         if self.pretraining > 0 and self.warm_up == 0:
             raise InvalidSetting(
-                f"'pretraining' must be 0 without a warm-up, got {self.pretraining!r}. "
+                f"'pretraining' must be 0 without a warm-up, got {shown(self.pretraining)}. "
                 "There is nothing to learn from: set 'warm_up' to 1 or more."
             )
 
@@ -145,7 +146,7 @@ class DeepOptions:
         """Raise InvalidAction unless `action` is one of the actions of an environment."""
         if self.action >= n_actions:
             raise InvalidAction(
-                f"'action' must lie in 0..{n_actions - 1}, got {self.action!r}. "
+                f"'action' must lie in 0..{n_actions - 1}, got {shown(self.action)}. "
                 "It is the action of the agent 'constant'."
             )
 

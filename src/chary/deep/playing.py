@@ -10,6 +10,7 @@ import numpy as np
 
 from chary.agents.protocol import Transition
 from chary.errors import InvalidSetting, check_type
+from chary.texts import shown
 
 if TYPE_CHECKING:
     import gymnasium
@@ -92,12 +93,12 @@ def spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[tuple[int, ...], int]:
     seen, played = env.observation_space, env.action_space
     if not isinstance(seen, Box) or math.prod(seen.shape) < 1:
         raise InvalidSetting(
-            f"'observation_space' must be a Box with one number at least, got {seen!r}. "
+            f"'observation_space' must be a Box with one number at least, got {shown(seen)}. "
             "Wrap the environment in gymnasium.wrappers.FlattenObservation."
         )
     if not isinstance(played, Discrete) or int(played.start) != 0:
         raise InvalidSetting(
-            f"'action_space' must be Discrete and start at 0, got {played!r}. "
+            f"'action_space' must be Discrete and start at 0, got {shown(played)}. "
             "Wrap the environment in gymnasium.wrappers.TransformAction."
         )
     return tuple(int(n) for n in seen.shape), int(played.n)

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp import FiniteMDP
 from chary.mdp._checks import ROW_SUM_TOLERANCE
+from chary.texts import shown
 
 UNITS = ("scaled", "money")
 
@@ -89,9 +90,9 @@ def _distribution(name: str, values: ArrayLike) -> NDArray[np.float64]:
     try:
         p = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as problem:
-        raise InvalidSetting(f"{name!r} must be a list of probabilities, got {values!r}.") from problem
+        raise InvalidSetting(f"{name!r} must be a list of probabilities, got {shown(values)}.") from problem
     if p.ndim != 1 or p.size == 0 or not np.isfinite(p).all() or (p < 0).any():
-        raise InvalidSetting(f"{name!r} must be a list of probabilities >= 0, got {values!r}.")
+        raise InvalidSetting(f"{name!r} must be a list of probabilities >= 0, got {shown(values)}.")
     if abs(p.sum() - 1) > ROW_SUM_TOLERANCE:
         raise InvalidSetting(f"{name!r} must sum to 1, got a sum of {p.sum():.12g}.")
     return p

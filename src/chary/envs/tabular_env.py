@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from chary.envs import make
 from chary.errors import InvalidAction, InvalidMDP, OutOfOrder, as_whole, check_seed, check_type
 from chary.mdp import FiniteMDP
+from chary.texts import shown
 
 
 class AllowedActions(Discrete):
@@ -127,7 +128,7 @@ class TabularEnv(gymnasium.Env[np.int64, np.int64]):
         a = as_whole(action)
         if a is None or not 0 <= a < A:
             got = action if a is None else a
-            raise InvalidAction(f"'action' must be a whole number in 0..{A - 1}, got {got!r}.")
+            raise InvalidAction(f"'action' must be a whole number in 0..{A - 1}, got {shown(got)}.")
         if not self._masks[self._state, a]:
             allowed = ", ".join(str(b) for b in np.flatnonzero(self._masks[self._state]))
             raise InvalidAction(f"'action' must be allowed in state {self._state} ({allowed}), got {a}.")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import CharyError, InvalidMDP, check_integer
+from chary.texts import shown
 
 if TYPE_CHECKING:
     from chary.mdp.setting import RewardScale, Setting
@@ -56,7 +57,7 @@ def as_list(name: str, states: Iterable[int]) -> list[int]:
     if isinstance(states, np.ndarray) and states.ndim != 1:
         raise InvalidMDP(f"{name!r} must be a list of states, got an array of shape {states.shape}.")
     if not isinstance(states, Iterable):
-        raise InvalidMDP(f"{name!r} must be a list of states, got {states!r}.")
+        raise InvalidMDP(f"{name!r} must be a list of states, got {shown(states)}.")
     return [check_integer(name, state, minimum=0, error=InvalidMDP) for state in states]
 
 
@@ -94,7 +95,7 @@ def as_support(support: ArrayLike | None, mask: Bools, S: int, A: int) -> Ints:
     declared = np.asarray(S if support is None else as_numbers("support", support))
     if not np.issubdtype(declared.dtype, np.integer) or declared.shape not in ((), (S, A)):
         raise InvalidMDP(
-            f"'support' must be a whole number or one for each pair, shape ({S}, {A}), got {support!r}."
+            f"'support' must be a whole number or one for each pair, shape ({S}, {A}), got {shown(support)}."
         )
     each = np.broadcast_to(declared, (S, A))[mask]
     if ((each < 1) | (each > S)).any():

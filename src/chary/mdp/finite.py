@@ -13,6 +13,7 @@ from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, check_choice, check_index, check_integer, check_truth, check_type
 from chary.mdp import _checks as checks
 from chary.mdp.setting import KnownReward, RewardScale, Setting, as_policy, check_table
+from chary.texts import shown
 
 REWARD_KNOWLEDGE = ("estimated", "known")
 
@@ -105,7 +106,8 @@ class FiniteMDP:
         new = checks.as_numbers("labels", labels, InvalidMDP)
         if new.shape != (S, A) or (np.sort(new, axis=1) != np.arange(A)).any():
             raise InvalidMDP(
-                f"'labels' must contain a permutation of 0..{A - 1} for each of {S} states, got {labels!r}."
+                f"'labels' must contain a permutation of 0..{A - 1} for each of {S} states, got "
+                f"{shown(labels)}."
             )
         new = new.astype(np.int64)
         state = np.repeat(np.arange(S), np.diff(setting.pair_start))
@@ -349,7 +351,7 @@ class _Options:
         for name, value in given.items():
             if name not in known:
                 raise InvalidMDP(
-                    f"{name!r} is not an option of a FiniteMDP ({', '.join(known)}), got {value!r}."
+                    f"{name!r} is not an option of a FiniteMDP ({', '.join(known)}), got {shown(value)}."
                 )
         if "horizon" not in given:
             raise InvalidMDP("'horizon' must be given. It is the number of steps of an episode.")

@@ -16,6 +16,7 @@ from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real, check_type
 from chary.mdp import _checks as checks
 from chary.storage.sealed import as_array
+from chary.texts import shown
 
 # A larger table of floats than 16 GiB is a mistake.
 MOST_ENTRIES = 2**31
@@ -50,7 +51,7 @@ class RewardScale(NamedTuple):
 
     @classmethod
     def of(cls, reward_range: tuple[float, float]) -> RewardScale:
-        """Return the scale of rewards between two finite numbers, low < high.
+        """Return the scale of rewards between two finite numbers, low < high, whose difference is finite.
 
         Raises:
             InvalidMDP: if they are not.
@@ -58,9 +59,13 @@ class RewardScale(NamedTuple):
         try:
             low, high = (as_float(v) for v in reward_range)
         except (TypeError, ValueError) as problem:
-            raise InvalidMDP(f"'reward_range' must be two numbers, got {reward_range!r}.") from problem
+            raise InvalidMDP(f"'reward_range' must be two numbers, got {shown(reward_range)}.") from problem
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InvalidMDP(f"'reward_range' must be finite with low < high, got {(low, high)}.")
+        if not math.isfinite(high - low):
+            raise InvalidMDP(
+                f"'reward_range' must have a finite span, got {(low, high)}. Use other units of reward."
+            )
         return cls(low, high)
 
 

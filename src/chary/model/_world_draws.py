@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._compile import bare, jit
-from chary.arrays import Floats, Ints
+from chary.arrays import Bools, Floats, Ints
 from chary.mdp import Setting
 from chary.model.rows import find_place
 
@@ -19,7 +19,7 @@ class WorldRows(NamedTuple):
 
     Pair p has entries `start[p]:start[p + 1]`, successors ascending, with the data's `weight` (E, L). Its
     prior in world l has the atoms `atom_start[l * P + p]` to the next, each a state with a weight. Where
-    `pools[p, l]` is 1 and not 0, the prior is shrunk and has besides `rest[p]` times a measure
+    `pools[p, l]` is not 0, the row pools and has besides `rest[p] * pools[p, l]` times a measure
     proportional to p0: `pooled` on the entries of the other pairs of the state, plus `back_off`. `total`
     (P, L) is the sum of all weights and `reward` (P, L) the mean reward.
     """
@@ -41,7 +41,8 @@ class WorldRows(NamedTuple):
 class Rewards(NamedTuple):
     """Declared rewards by pair: those listed, and elsewhere the middle of what is possible.
 
-    Without a declaration every list is empty, and `declared` is False.
+    Without a declaration every list is empty, `declared` is False, and `arrival` (S,) is the mean reward
+    observed on arrival in a state.
     """
 
     declared: bool
@@ -49,6 +50,7 @@ class Rewards(NamedTuple):
     successor: Ints
     reward: Floats
     other: Floats
+    arrival: Floats
 
 
 def rewards_of(setting: Setting) -> Rewards:
@@ -56,13 +58,17 @@ def rewards_of(setting: Setting) -> Rewards:
     known, P = setting.known, setting.n_pairs
     if known is None:
         nothing = np.zeros(0, dtype=np.int64)
-        return Rewards(False, np.zeros(P + 1, dtype=np.int64), nothing, np.zeros(0), np.zeros(P))
+        arrival = np.full(setting.n_states, 0.5)
+        return Rewards(False, np.zeros(P + 1, dtype=np.int64), nothing, np.zeros(0), np.zeros(P), arrival)
     middle = (known.other_low + known.other_high) / 2.0
-    return Rewards(True, np.array(known.start), np.array(known.successor), np.array(known.reward), middle)
+    start, successor, reward = np.array(known.start), np.array(known.successor), np.array(known.reward)
+    return Rewards(True, start, successor, reward, middle, np.zeros(setting.n_states))
 
 
 @bare
 def _reward_at(rewards: Rewards, p: int, x: int) -> float:
+    if not rewards.declared:
+        return rewards.arrival[x]
     end = rewards.start[p + 1]
     place = find_place(rewards.successor, rewards.start[p], end, x)
     if place < end and rewards.successor[place] == x:
@@ -82,47 +88,6 @@ def add_transitions_into(
             sums[p, k] += r * drawn[i, k]
 
 
-@jit
-def draw_shrunk_into(
-    atom_state: NDArray[np.int32],
-    atom_weight: NDArray[np.float32],
-    atom_start: Ints,
-    start: Ints,
-    successor: Ints,
-    pooled: Floats,
-    back_off: Floats,
-    pair_start: Ints,
-    pools: Floats,
-    smallest: float,
-    generator: np.random.Generator,
-) -> None:
-    """Draw, where a row pools, the jumps above `smallest` of a gamma process with base alpha0 * p0.
-
-    How many there are is given. A jump has the density exp(-x) / x, and its place is drawn from p0.
-    """
-    up_to = np.concatenate((np.zeros(1), np.cumsum(pooled)))
-    everywhere = np.cumsum(back_off)
-    P = len(start) - 1
-    for k in range(pools.shape[1]):
-        place = k * P
-        for s in range(len(pair_start) - 1):
-            first, last = start[pair_start[s]], start[pair_start[s + 1]]
-            before, of_state = up_to[first], up_to[last] - up_to[first]
-            for p in range(pair_start[s], pair_start[s + 1]):
-                below, own = up_to[start[p]] - before, up_to[start[p + 1]] - up_to[start[p]]
-                first_atom, end = atom_start[place + p], atom_start[place + p + 1]
-                for i in range(first_atom, end if pools[p, k] > 0.0 else first_atom):
-                    atom_weight[i] = _jump(smallest, generator)
-                    u = generator.random() * (of_state - own + everywhere[-1])
-                    if u < of_state - own:
-                        # The entries of the pair itself are left out.
-                        u += before + (own if u >= below else 0.0)
-                        atom_state[i] = successor[_first_above(up_to, first + 1, last, u) - 1]
-                    else:
-                        u -= of_state - own
-                        atom_state[i] = _first_above(everywhere, 0, len(everywhere) - 1, u)
-
-
 @bare
 def _first_above(ascending: Floats, first: int, last: int, u: float) -> int:
     """Return the first place in first..last whose value exceeds u, else `last`."""
@@ -133,6 +98,84 @@ def _first_above(ascending: Floats, first: int, last: int, u: float) -> int:
         else:
             last = middle
     return first
+
+
+@jit
+def draw_kinds_into(
+    kinds: NDArray[np.int8],
+    likelihood: Floats,
+    weights: Floats,
+    tried: Bools,
+    sweeps: int,
+    generator: np.random.Generator,
+) -> None:
+    """Draw the kind of every row in every world, (P, L), by Gibbs sampling.
+
+    In turn the kinds of the pairs that were tried are drawn given the shares of all kinds, and the shares
+    given the kinds. A pair that was not tried has each kind with its share.
+    """
+    P, L = kinds.shape
+    C = len(weights)
+    shares, number, up_to = np.zeros(C), np.zeros(C), np.zeros(C)
+    for k in range(L):
+        shares[:] = weights
+        for sweep in range(sweeps + 1):
+            number[:] = weights
+            for p in range(P):
+                if tried[p] or sweep == sweeps:
+                    total = 0.0
+                    for c in range(C):
+                        total += shares[c] * likelihood[p, c]
+                        up_to[c] = total
+                    kind = _first_above(up_to, 0, C - 1, generator.random() * total)
+                    kinds[p, k] = kind
+                    number[kind] += 1.0
+            if sweep < sweeps:
+                for c in range(C):
+                    shares[c] = generator.standard_gamma(number[c]) if number[c] > 0.0 else 0.0
+                shares /= shares.sum()
+
+
+@jit
+def draw_shrunk_into(
+    atom_state: NDArray[np.int32],
+    atom_weight: NDArray[np.float32],
+    atom_start: Ints,
+    start: Ints,
+    successor: Ints,
+    pooled: Floats,
+    back_off: Floats,
+    pair_start: Ints,
+    kinds: NDArray[np.int8],
+    smallest: Floats,
+    generator: np.random.Generator,
+) -> None:
+    """Draw, where a row pools, the jumps of a gamma process with base alpha0 * p0 above `smallest` (FLAT,).
+
+    How many there are is given. A jump has the density exp(-x) / x, and its place is drawn from p0.
+    """
+    up_to = np.concatenate((np.zeros(1), np.cumsum(pooled)))
+    everywhere = np.cumsum(back_off)
+    P = len(start) - 1
+    for k in range(kinds.shape[1]):
+        place = k * P
+        for s in range(len(pair_start) - 1):
+            first, last = start[pair_start[s]], start[pair_start[s + 1]]
+            before, of_state = up_to[first], up_to[last] - up_to[first]
+            for p in range(pair_start[s], pair_start[s + 1]):
+                below, own = up_to[start[p]] - before, up_to[start[p + 1]] - up_to[start[p]]
+                first_atom, end = atom_start[place + p], atom_start[place + p + 1]
+                kind = kinds[p, k]
+                for i in range(first_atom, end if kind < len(smallest) else first_atom):
+                    atom_weight[i] = _jump(smallest[kind], generator)
+                    u = generator.random() * (of_state - own + everywhere[-1])
+                    if u < of_state - own:
+                        # The entries of the pair itself are left out.
+                        u += before + (own if u >= below else 0.0)
+                        atom_state[i] = successor[_first_above(up_to, first + 1, last, u) - 1]
+                    else:
+                        u -= of_state - own
+                        atom_state[i] = _first_above(everywhere, 0, len(everywhere) - 1, u)
 
 
 @bare
@@ -229,12 +272,15 @@ def relabel_into(
 def sum_prior_into(
     of_prior: Floats, rows: WorldRows, rewards: Rewards, pair_start: Ints, back_off_total: float
 ) -> None:
-    """Fill the prior's part of the total weight and of the sum of declared rewards, (2, P, L)."""
+    """Fill the prior's part of the total weight, and of the sum of its rewards, (2, P, L)."""
     P, L = rows.total.shape
+    arrived = 0.0
+    for x in range(len(rewards.arrival)):
+        arrived += rows.back_off[x] * rewards.arrival[x]
     for s in range(len(pair_start) - 1):
         first, last = rows.start[pair_start[s]], rows.start[pair_start[s + 1]]
         for p in range(pair_start[s], pair_start[s + 1]):
-            mass, worth = back_off_total, back_off_total * rewards.other[p]
+            mass, worth = back_off_total, back_off_total * rewards.other[p] + arrived
             for i in range(rewards.start[p], rewards.start[p + 1]):
                 worth += rows.back_off[rewards.successor[i]] * (rewards.reward[i] - rewards.other[p])
             for e in range(first, last):
@@ -252,11 +298,13 @@ def sum_prior_into(
 
 
 @jit
-def sum_rows_into(rows: WorldRows, rewards: Rewards, of_prior: Floats, sums: Floats, ends: Floats) -> None:
+def sum_rows_into(
+    rows: WorldRows, rewards: Rewards, of_prior: Floats, sums: Floats, ends: Floats, lost: Floats
+) -> None:
     """Fill `rows.total` and `rows.reward`, declared rewards weighted by world or observed ones.
 
     Observed rewards have the weights of their transitions, `sums` (P, L), and two atoms `ends` (2, P, L) at 0
-    and 1.
+    and 1. `lost` (P, L), or (0, 0) for none, are the weights of lost outcomes, without reward or value.
     """
     L = rows.total.shape[1]
     data, earned = np.zeros(L), np.zeros(L)
@@ -268,6 +316,9 @@ def sum_rows_into(rows: WorldRows, rewards: Rewards, of_prior: Floats, sums: Flo
             for k in range(L):
                 data[k] += rows.weight[e, k]
                 earned[k] += r * rows.weight[e, k]
+        if len(lost):
+            for k in range(L):
+                data[k] += lost[p, k]
         for k in range(L):
             rows.total[p, k] = data[k] + of_prior[0, p, k]
             if rewards.declared:

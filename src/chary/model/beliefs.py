@@ -3,8 +3,8 @@
 `shrunk` believes that the actions of a state resemble each other: p0(. | s, a) pools the counts of the other
 actions of s and backs off to the successor frequencies of the whole log with weight kappa, and
 P(. | s, a) ~ Dirichlet(alpha0 * p0). `flat` believes nothing of the kind: Dirichlet(1/2, ..., 1/2) over the
-declared number of successors. The evidence decides how large alpha0 is and, with `auto`, pair by pair between
-the two.
+declared number of successors. How close rows are to p0 differs from pair to pair: each has its own alpha0
+or, with `auto`, is flat. The shares of these kinds of rows among all pairs are unknown, too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from chary.model.rows import pair_states
 
 PRIORS = ("auto", "shrunk", "flat")
 
-# The values of alpha0 among which the evidence decides, and the one used before there is any.
+# The values of alpha0 that a pair may have. A row is of one of the kinds 0..KINDS - 1, `flat` being the last.
 ALPHAS = tuple(2.0**i for i in range(-2, 10))
-FIRST_ALPHA = 1.0
+FLAT = len(ALPHAS)
+KINDS = FLAT + 1
 # The weight of each possible successor under `flat`: Jeffreys' prior.
 FLAT_WEIGHT = 0.5
 # More successors than this must be declared possible, not assumed to be.
@@ -31,14 +32,14 @@ MOST_UNDECLARED = 64
 
 
 class Prior(NamedTuple):
-    """A fitted prior: alpha0 of `shrunk`, and the probability, (P,), that the row of a pair has that prior.
+    """What the counts say about the kinds of rows.
 
-    `evidence` is the log evidence of the whole. The probability is 1 for the kind `shrunk` and 0 for `flat`.
+    `likelihood` (P, KINDS) is that of the counts of each pair, the largest being 1. `weights` (KINDS,) are
+    those of the Dirichlet prior of the shares of all kinds, 0 where a kind is not possible.
     """
 
-    alpha: float
-    pools: Floats
-    evidence: float
+    likelihood: Floats
+    weights: Floats
 
 
 class Counts(NamedTuple):
@@ -127,22 +128,20 @@ def flat_evidence(counts: Counts, setting: Setting) -> Floats:
 
 
 def fit_prior(kind: str, counts: Counts, setting: Setting, kappa: float) -> Prior:
-    """Return the prior that the counts support best.
+    """Return what the counts say about the kinds of rows.
 
-    Under `auto` a row has either prior with probability 1/2 before it is tried, and then with its posterior
-    probability; where `flat` is not possible, for want of a declared support, all are `shrunk`.
+    Under `auto` the share of flat rows has the prior Beta(1/2, 1/2), and the others have all values of alpha0
+    alike; where `flat` is not possible, for want of a declared support, no row is.
     """
-    P = setting.n_pairs
-    flat = flat_evidence(counts, setting) if kind == "flat" or flat_is_possible(setting) else None
-    if kind == "flat":
-        assert flat is not None
-        return Prior(FIRST_ALPHA, np.zeros(P), float(flat.sum()))
-    shrunk = shrunk_evidence(counts, setting, kappa)
-    either = shrunk if kind == "shrunk" or flat is None else np.logaddexp(shrunk, flat) - math.log(2.0)
-    evidence = either.sum(axis=1)
-    best = int(evidence.argmax())
-    pools = np.ones(P)
-    if either is not shrunk:
-        pools = np.exp(shrunk[best] - either[best]) / 2.0
-    alpha = ALPHAS[best] if len(counts.number) else FIRST_ALPHA
-    return Prior(alpha, pools, float(evidence[best]))
+    weights = np.zeros(KINDS)
+    if kind != "flat":
+        weights[:FLAT] = 1.0 / FLAT
+    if kind == "flat" or (kind == "auto" and flat_is_possible(setting)):
+        weights[FLAT] = 1.0
+    evidence = np.full((KINDS, setting.n_pairs), -math.inf)
+    if kind != "flat":
+        evidence[:FLAT] = shrunk_evidence(counts, setting, kappa)
+    if weights[FLAT] > 0.0:
+        evidence[FLAT] = flat_evidence(counts, setting)
+    likelihood = np.exp(evidence - evidence.max(axis=0)).T.copy()
+    return Prior(likelihood, weights / weights.sum())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import Setting
+from chary.texts import shown
 
 FAMILIES = ("hoeffding", "l1", "kl", "bernstein")
 UCBVI_FAMILIES = ("ch", "bf")
@@ -32,7 +33,7 @@ class Bounds:
         if self.family in ("l1", "kl") and self.scale != 1.0:
             raise InvalidSetting(
                 f"'bonus_scale' must be 1 with bonus {self.family!r}, which is solved exactly, "
-                f"got {self.scale!r}."
+                f"got {shown(self.scale)}."
             )
 
     @property

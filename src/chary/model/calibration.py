@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from chary.errors import InvalidData, UnknownName, check_integer, check_real
+from chary.errors import InvalidData, UnknownName, check_integer, check_real, check_type
 
 __all__ = ["CONFIDENCE", "CalibrationRecord", "largest_failures", "least_runs", "upper_limit"]
 
@@ -132,6 +132,11 @@ class CalibrationRecord:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        # Records come from files. Types are texts here: annotations are not evaluated.
+        for each in fields(self):
+            if each.type == "str":
+                check_type(each.name, getattr(self, each.name), str, "a text", error=InvalidData)
+        check_type("options", self.options, Mapping, "options by name", error=InvalidData)
         check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
         check_real("eta", self.eta, low=0.0)
@@ -166,9 +171,9 @@ class CalibrationRecord:
                 raise UnknownName(f"a run's configuration has only {', '.join(CONDITIONS)}, got {name!r}.")
         failed = () if self.passed else (f"its calibration failed {self.describe()}",)
         return failed + tuple(
-            _phrase(name, getattr(self, name), used[name])
+            difference(name, getattr(self, name), used[name])
             for name in CONDITIONS
-            if name in used and not _same(getattr(self, name), used[name])
+            if name in used and not same(getattr(self, name), used[name])
         )
 
     @property
@@ -215,14 +220,14 @@ _EVIDENCE = ("runs", "failures", "exploring", "seed")
 CONDITIONS = tuple(each.name for each in fields(CalibrationRecord) if each.name not in _EVIDENCE)
 
 
-def _same(calibrated: Any, used: Any) -> bool:
+def same(calibrated: Any, used: Any) -> bool:
     """Return whether two values are equal, apart from rounding: half of a budget may be computed anywhere."""
     if isinstance(calibrated, float) and isinstance(used, int | float):
         return math.isclose(calibrated, used, rel_tol=1e-12)
     return bool(calibrated == used)
 
 
-def _phrase(name: str, calibrated: Any, used: Any) -> str:
+def difference(name: str, calibrated: Any, used: Any) -> str:
     """Return one difference in plain English."""
     if name == "problem":
         return f"calibrated on siblings of {calibrated}, played {used}"

@@ -15,6 +15,7 @@ from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.radii import Radii, radii_for, refresh_into
 from chary.model.rows import ENTRIES, TOTALS, Rows, count_kernel, empty_rows, repacked, room_needed
+from chary.texts import shown
 
 FIRST_ROOM = 1024
 # The radii that change with the counts; the others are fixed by the problem and the family.
@@ -136,11 +137,11 @@ class Knowledge:
         S, A = self.rows.pair_index.shape
         if not (0 <= s < S and 0 <= a < A):
             raise InvalidData(
-                f"'state' and 'action' must lie in 0..{S - 1} and 0..{A - 1}, got {s!r} and {a!r}."
+                f"'state' and 'action' must lie in 0..{S - 1} and 0..{A - 1}, got {shown(s)} and {a!r}."
             )
         p = int(self.rows.pair_index[s, a])
         if p < 0:
-            raise InvalidData(f"'action' must be allowed in state {s}, got {a!r}.")
+            raise InvalidData(f"'action' must be allowed in state {s}, got {shown(a)}.")
         return p
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:

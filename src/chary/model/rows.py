@@ -11,6 +11,8 @@ from chary.arrays import Floats, Ints
 from chary.mdp import FiniteMDP, Setting
 
 FIRST_CAPACITY = 4
+# Stands for the next state of a transition whose outcome is lost.
+LOST = -1
 # Arrays by entry, and sums by pair or state; the others are places.
 ENTRIES = ("successor", "weight", "reward")
 TOTALS = ("total", "reward_total", "square_total", "visits")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import chary
 from chary.errors import check_installed
+from chary.texts import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
-__all__ = ["Table", "render", "require_jinja"]
+__all__ = ["Table", "data", "render", "require_jinja", "script"]
+
+# Where the hashes of the scripts go, and the scripts; an element of another type is not run.
+SOURCES = "script-src hashes-of-the-scripts;"
+SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+HTML_SIGNS = re.compile("[<>&\u2028\u2029]")
 
 T = TypeVar("T")
 
@@ -56,7 +67,37 @@ def render(template: str, folders: Sequence[str], values: Mapping[str, Any]) -> 
         return [f"{folder}/{key}.html" for folder in folders]
 
     page = _environment().get_template(template)
-    return page.render(version=chary.__version__, template_of=template_of, **values).encode()
+    content = page.render(version=chary.__version__, template_of=template_of, **values)
+    # The policy is in the head, and the scripts that it allows are below it.
+    return content.replace(SOURCES, f"script-src {_sources(content)};", 1).encode()
+
+
+def script(source: str) -> Markup:
+    """Return a script for a page, without anything that would end its element."""
+    from markupsafe import Markup
+
+    # A browser reads a line break of Windows as one of Unix before it compares hashes.
+    text = source.replace("\r\n", "\n").replace("\r", "\n")
+    return Markup(text.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
+
+
+def data(values: Any) -> Markup:
+    """Return values as JSON for a script element: no text in them can end it."""
+    from markupsafe import Markup
+
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Markup(HTML_SIGNS.sub(lambda sign: f"\\u{ord(sign.group()):04x}", text))
+
+
+def _text(value: Any) -> Any:
+    """Return what a template shows: texts without control characters, which no browser shows."""
+    return visible(value, keep="\n\t") if type(value) is str else value
+
+
+def _sources(content: str) -> str:
+    """Return the hashes of a page's scripts, for its security policy."""
+    found = (sha256(text.encode()).digest() for text in SCRIPT.findall(content))
+    return " ".join(f"'sha256-{b64encode(digest).decode()}'" for digest in found)
 
 
 @cache
@@ -67,6 +108,7 @@ def _environment() -> Environment:
         loader=PackageLoader("chary.pages"),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
+        finalize=_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )

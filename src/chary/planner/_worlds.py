@@ -6,7 +6,7 @@ The slow twin is `reference.worlds`. K worlds judge and the others explore; all 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,12 @@ from chary._compile import bare, folded, jit
 from chary.arrays import Bools, Floats, Ints
 from chary.mdp import Setting
 from chary.model._world_draws import WorldRows
+from chary.shield.worlds import Panel, upper
+
+upper_kernel: Any = bare(upper)
+
+# The user's policy is no baseline, decides ties, is the baseline where worlds doubt, or everywhere.
+NOBODY, PRIOR, FLOOR, ONLY = range(4)
 
 
 class Shape(NamedTuple):
@@ -34,8 +40,10 @@ class WorldPlan(NamedTuple):
 
     `value` (H + 1, S, L) is what each judging world thinks of the `baseline` (H, S), and what each of the
     others thinks of its own `explorer`, (H, S, L - K); `spread` (H, L) is the value behind each stage of the
-    successor frequencies that rows back off to. `atoms` (P, L) and `behind` (L, S) are room for one stage,
-    `q` (A, L) and `pooled` (A + 1, L) for one state.
+    successor frequencies that rows back off to. Where outcomes get lost, they are worth nothing in `value`,
+    and `top` (H + 1, S, L) is the value of the baseline where they are worth the most; else it is empty.
+    `atoms` (P, L) and `behind` (L, S) are room for one stage, `q` (A, L) and `pooled` (A + 1, L) for one
+    state.
     """
 
     judges: int
@@ -47,6 +55,24 @@ class WorldPlan(NamedTuple):
     spread: Floats
     atoms: Floats
     behind: Floats
+    top: Floats
+
+
+class Own(NamedTuple):
+    """The user's policy: its role, its actions `table` (H, S), and what every world thinks of it.
+
+    `value` (H + 1, S, L) and `panel` are for role FLOOR alone.
+    """
+
+    role: int
+    table: Ints
+    value: Floats
+    panel: Panel
+
+
+def no_own() -> Own:
+    """Return the policy of nobody."""
+    return Own(NOBODY, np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0, 0)), Panel(0, 0.0))
 
 
 def shape_of(setting: Setting, rank: Ints) -> Shape:
@@ -75,19 +101,33 @@ def new_world_plan(setting: Setting, judges: int, explorers: int) -> WorldPlan:
         spread=np.zeros((H, L)),
         atoms=np.zeros((setting.n_pairs, L)),
         behind=np.zeros((L, S)),
+        top=np.zeros((0, 0, 0)),
     )
 
 
-@jit
 def plan_worlds_into(
-    plan: WorldPlan, rows: WorldRows, shape: Shape, pessimism: float, optimism: float
+    plan: WorldPlan,
+    rows: WorldRows,
+    shape: Shape,
+    pessimism: float,
+    optimism: float,
+    own: Own | None = None,
 ) -> None:
     """Plan all worlds backwards, stage by stage.
 
     The baseline is the argmax of mean - `pessimism` * sd over the judging worlds, and every judging world
     values that policy. An explorer is the optimal policy of its world where `optimism` is NaN; else all are
-    the argmax of mean + `optimism` * sd over the exploring worlds.
+    the argmax of mean + `optimism` * sd over the exploring worlds. The policy `own` is preferred by its role:
+    FLOOR replaces it where the panel's upper bound on its value less that of the best action, over the
+    worlds, is not above 0.
     """
+    _plan_into(plan, rows, shape, pessimism, optimism, own or no_own())
+
+
+@jit
+def _plan_into(
+    plan: WorldPlan, rows: WorldRows, shape: Shape, pessimism: float, optimism: float, own: Own
+) -> None:
     K, L = plan.judges, plan.value.shape[2]
     joint = not math.isnan(optimism)
     for t in range(len(plan.baseline) - 1, -1, -1):
@@ -98,12 +138,17 @@ def plan_worlds_into(
             if shape.terminal[s] or first == last:
                 continue
             _state_into(plan, rows, shape, t, s)
-            best = _best_by_mean(plan.q, 0, K, -pessimism, shape.rank, first, last)
+            theirs = -1
+            if own.role != NOBODY:
+                theirs = shape.pair_index[s, own.table[t, s]] - first
+            best = _best_by_mean(plan.q, 0, K, -pessimism, shape.rank, first, last, theirs)
+            if own.role == ONLY or (own.role == FLOOR and not _is_better(plan, own, t, s, best)):
+                best = theirs
             plan.baseline[t, s] = shape.pair_action[first + best]
             for k in range(K):
                 plan.value[t, s, k] = plan.q[best, k]
             if joint and L > K:
-                best = _best_by_mean(plan.q, K, L, optimism, shape.rank, first, last)
+                best = _best_by_mean(plan.q, K, L, optimism, shape.rank, first, last, -1)
             for k in range(K, L):
                 if not joint:
                     best = 0
@@ -117,15 +162,54 @@ def plan_worlds_into(
 
 
 @bare
-def _best_by_mean(q: Floats, begin: int, end: int, factor: float, rank: Ints, first: int, last: int) -> int:
-    """Return the action, counted from 0, with the largest mean + factor * sd over worlds begin..end-1."""
+def _best_by_mean(
+    q: Floats, begin: int, end: int, factor: float, rank: Ints, first: int, last: int, preferred: int
+) -> int:
+    """Return the action, counted from 0, with the largest mean + factor * sd over worlds begin..end-1.
+
+    Among equals the `preferred` one is chosen, else that of the lowest rank.
+    """
     best, largest = 0, -math.inf
     for i in range(last - first):
         mean, sd = mean_and_sd(q[i], begin, end)
         score = mean + factor * sd
-        if score > largest or (score == largest and rank[first + i] < rank[first + best]):
+        ahead = best != preferred and (i == preferred or rank[first + i] < rank[first + best])
+        if score > largest or (score == largest and ahead):
             best, largest = i, score
     return best
+
+
+@bare
+def _is_better(plan: WorldPlan, own: Own, t: int, s: int, best: int) -> bool:
+    """Return whether the worlds agree that action `best`, from 0 on, is no worse than the user's policy."""
+    lost = plan.pooled[0, : plan.judges]
+    for k in range(plan.judges):
+        lost[k] = own.value[t, s, k] - plan.q[best, k]
+    return bool(upper_kernel(lost, own.panel) <= 0.0)
+
+
+@jit
+def evaluate_worlds_into(plan: WorldPlan, rows: WorldRows, shape: Shape, policy: Ints, lost: Floats) -> None:
+    """Fill `plan.value` with what every world thinks of a policy (H, S), and `plan.spread` with it.
+
+    `lost` (2, P, L) are the shares of transitions and of rewards that got lost, see `Worlds.lost_shares`:
+    here they are worth the most. It is (2, 0, 0) where they are to be worth nothing.
+    """
+    value, some = plan.value, lost.shape[1] > 0
+    for t in range(len(policy) - 1, -1, -1):
+        _spread_into(plan, rows, t)
+        _atoms_into(plan, rows, t)
+        for s in range(len(shape.terminal)):
+            first, last = shape.pair_start[s], shape.pair_start[s + 1]
+            if shape.terminal[s] or first == last:
+                continue
+            _state_into(plan, rows, shape, t, s)
+            p, ahead = shape.pair_index[s, policy[t, s]], shape.discount * shape.vmax[t + 1]
+            for k in range(value.shape[2]):
+                q = plan.q[p - first, k]
+                if some:
+                    q = min(q + lost[1, p, k] + lost[0, p, k] * ahead, shape.vmax[t])
+                value[t, s, k] = q
 
 
 @bare
@@ -211,19 +295,48 @@ def _state_into(plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int) 
 
 @folded
 def gaps_into(gaps: Floats, plan: WorldPlan, rows: WorldRows, shape: Shape, t: int, s: int, a: int) -> None:
-    """Fill `gaps` (K,) with max(V - Q, 0) of playing a at (t, s), in every judging world."""
+    """Fill `gaps` (K,) with max(V - Q, 0) of playing a at (t, s), in every judging world.
+
+    The same sums as in `_state_into`, but for one action and the worlds that judge.
+    """
     if a == plan.baseline[t, s]:
         for k in range(len(gaps)):
             gaps[k] = 0.0
         return
-    P, v = len(plan.atoms), plan.value[t + 1]
+    P, K, v, spread = len(plan.atoms), len(gaps), plan.value[t + 1], plan.spread[t]
+    successor, start, counts = rows.successor, rows.start, rows.pooled
+    played = shape.pair_index[s, a]
+    row, own, other, everybody = plan.q[0], plan.atoms[0], plan.pooled[0], plan.pooled[1]
+    for k in range(K):
+        everybody[k] = spread[k]
+        row[k] = 0.0
     for p in range(shape.pair_start[s], shape.pair_start[s + 1]):
-        for k in range(len(gaps)):
-            worth = 0.0
-            for i in range(rows.atom_start[k * P + p], rows.atom_start[k * P + p + 1]):
-                worth += rows.atom_weight[i] * v[rows.atom_state[i], k]
-            plan.atoms[p, k] = worth
-    _state_into(plan, rows, shape, t, s)
-    i = shape.pair_index[s, a] - shape.pair_start[s]
-    for k in range(len(gaps)):
-        gaps[k] = max(plan.value[t, s, k] - plan.q[i, k], 0.0)
+        mine = own if p == played else other
+        for k in range(K):
+            mine[k] = 0.0
+        for e in range(start[p], start[p + 1]):
+            behind, n = v[successor[e]], counts[e]
+            for k in range(K):
+                mine[k] += n * behind[k]
+        for k in range(K):
+            everybody[k] += mine[k]
+    for e in range(start[played], start[played + 1]):
+        behind, data = v[successor[e]], rows.weight[e]
+        for k in range(K):
+            row[k] += data[k] * behind[k]
+    rest, pools, most, lost = rows.rest[played], rows.pools[played], shape.vmax[t], len(plan.top) > 0
+    for k in range(K):
+        atoms = 0.0
+        for i in range(rows.atom_start[k * P + played], rows.atom_start[k * P + played + 1]):
+            atoms += rows.atom_weight[i] * v[rows.atom_state[i], k]
+        worth = row[k] + rest * pools[k] * (everybody[k] - own[k]) + atoms
+        value = rows.reward[played, k] + shape.discount * worth / rows.total[played, k]
+        best = plan.top[t, s, k] if lost else plan.value[t, s, k]
+        gaps[k] = max(best - min(max(value, 0.0), most), 0.0)
+
+
+@jit
+def price_worlds_into(prices: Floats, plan: WorldPlan, rows: WorldRows, shape: Shape, steps: Ints) -> None:
+    """Fill `prices` (B, K) with the gaps of `steps` (B, 3): step, state and action."""
+    for i in range(len(steps)):
+        gaps_into(prices[i], plan, rows, shape, steps[i, 0], steps[i, 1], steps[i, 2])

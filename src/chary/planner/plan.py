@@ -125,8 +125,13 @@ class TabularPlan:
             return math.inf
         return float(charge_of(self._kind, rows, radii, self.arrays, t, s, a, self._scratch))
 
-    def prepare(self, stages: Iterable[int], states: Iterable[int]) -> None:
-        """Compute the charges at many (t, s) in one call; those computed before are kept."""
+    def prepare(
+        self, stages: Iterable[int], states: Iterable[int], actions: Iterable[int | None] = ()
+    ) -> None:
+        """Compute the charges of all actions at many (t, s) in one call; those computed before are kept.
+
+        `actions`, which plans of worlds need, make no difference.
+        """
         n_states = len(self.knowledge.rows.visits)
         missing = {t * n_states + s for t, s in zip(stages, states, strict=True)}.difference(self._prices)
         if not missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -11,6 +10,8 @@ from typing import Any
 
 from chary.errors import InvalidSetting, UnknownName, check_choice, check_integer, check_real
 from chary.model.calibration import CalibrationRecord
+from chary.storage.files import parse_toml
+from chary.texts import shown
 
 __all__ = ["NAMES", "Preset", "parse", "preset"]
 
@@ -103,8 +104,8 @@ def parse(text: str) -> Preset:
         5
     """
     try:
-        table: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        table = parse_toml(text)
+    except ValueError as problem:
         raise InvalidSetting(f"'preset' must be TOML: {problem}.") from problem
     known = Preset.__dataclass_fields__
     for key in table:
@@ -115,10 +116,12 @@ def parse(text: str) -> Preset:
         raise InvalidSetting(f"{missing[0]!r} must be given in a preset. Add this key.")
     scale = table.pop("scale", {})
     if not isinstance(scale, dict):
-        raise InvalidSetting(f"'scale' must be a table of factors, got {scale!r}.")
+        raise InvalidSetting(f"'scale' must be a table of factors, got {shown(scale)}.")
     records = table.pop("calibration", [])
     if not (isinstance(records, list) and all(isinstance(each, dict) for each in records)):
-        raise InvalidSetting(f"'calibration' must be a list of tables, [[calibration]], got {records!r}.")
+        raise InvalidSetting(
+            f"'calibration' must be a list of tables, [[calibration]], got {shown(records)}."
+        )
     found = tuple(CalibrationRecord.from_plain(each) for each in records)
     if failed := [each for each in found if not each.passed]:
         raise InvalidSetting(f"'calibration' must contain what passed alone, but {failed[0].describe()}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,16 +11,21 @@ from typing import Annotated
 from numpy.typing import ArrayLike
 
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real
+from chary.agents.protocol import POSTERIOR
+from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
+from chary.model.beliefs import PRIORS
 from chary.model.bounds import FAMILIES
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, RULES
+from chary.texts import shown
 
 # The rules with a budget, from the one that assumes least.
 PREVIEW_RULES = ("strict", "capped", "paper")
 ALLOWED = ("all", "seen")
 # The options of the agents that explore, whatever their rule and budget.
 SHARED = ("after_refusal", "bonus", "bonus_scale", "delta", "charge")
+WORLDS = ("worlds", "world_prior", "kappa", "pessimism", "risk")
+RISK: float = inspect.signature(CharyUCBVI).parameters["risk"].default
 MOST_ETAS = 100
 MOST_VISITS = 10**6
 
@@ -41,12 +47,20 @@ class PreviewOptions:
         allowed: Whether all actions are allowed in a state, or those seen there.
         prior: Policy that decides ties of the baseline: none takes the lowest action, logged the most
             frequent one. In Python also (S,) actions or (S, A) probabilities.
-        bonus: Family of the confidence bounds.
+        bonus: Family of the confidence bounds; with posterior, posterior worlds in place of bounds.
         bonus_scale: Factor on the bonus.
         delta: Probability with which the bounds may fail.
         max_episodes: Number of episodes to come, which all families of bounds but kl need.
-        charge: Formula for the charge of an exploring step.
-        rules: Rule to try, by default strict, capped and paper; repeat the option for several.
+        charge: Formula for the charge of an exploring step, by default coupled; with posterior worlds.
+        worlds: Number of posterior worlds that judge, >= 2.
+        world_prior: Prior of posterior worlds: shrunk pools the actions of a state, flat pools nothing, and
+            under auto the evidence of each pair decides.
+        kappa: Weight, in observations, of the whole log in the prior shrunk, > 0.
+        pessimism: Standard deviations over worlds by which the baseline discounts an action, >= 0.
+        risk: Probability, in (0, 1), of exceeding the budget in an episode, given the prior of the worlds.
+        seed: Random seed of the posterior worlds.
+        rules: Rule to try, by default strict, capped and paper, with posterior strict alone; repeat the
+            option for several.
         step_bound: Largest true gap assumed by rule capped, by default eta / 2.
         after_refusal: Whether an episode may explore again after a refusal.
         holdout: Share of the episodes, the last ones, that is replayed but not learnt from.
@@ -68,11 +82,17 @@ class PreviewOptions:
     support: int | None = None
     allowed: Annotated[str, ALLOWED] = "all"
     prior: Annotated[ArrayLike | str | None, "none|logged"] = None
-    bonus: Annotated[str, FAMILIES] = "kl"
+    bonus: Annotated[str, (*FAMILIES, POSTERIOR)] = "kl"
     bonus_scale: float = 1.0
     delta: float = 0.1
     max_episodes: int | None = None
-    charge: Annotated[str, CHARGES] = "coupled"
+    charge: Annotated[str | None, (*CHARGES, "worlds")] = None
+    worlds: int = 64
+    world_prior: Annotated[str, PRIORS] = "auto"
+    kappa: float = 100.0
+    pessimism: float = 0.0
+    risk: float = RISK
+    seed: int = 0
     rules: Annotated[Iterable[str], RULES] = PREVIEW_RULES
     step_bound: float | None = None
     after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
@@ -82,17 +102,25 @@ class PreviewOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "etas", _budgets(self.etas))
-        object.__setattr__(self, "rules", _rules(self.rules, self.step_bound))
+        check_choice("bonus", self.bonus, (*FAMILIES, POSTERIOR))
+        posterior = self.bonus == POSTERIOR
+        if self.charge is None:
+            object.__setattr__(self, "charge", "worlds" if posterior else "coupled")
+        rules = _rules(self.rules, self.step_bound)
+        # Worlds keep whole charges: of the usual rules they take the first.
+        object.__setattr__(self, "rules", rules[:1] if posterior and rules == PREVIEW_RULES else rules)
+        check_choice("charge", str(self.charge), ("worlds",) if posterior else CHARGES)
+        check_seed(self.seed)
         check_real("holdout", self.holdout, low=0.0, high=1.0, open_high=True)
         check_integer("more_visits", self.more_visits, minimum=1)
         if self.more_visits > MOST_VISITS:
             raise InvalidSetting(f"'more_visits' must not exceed {MOST_VISITS}, got {self.more_visits}.")
         check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
-        bounds = self.specs()[0].bounds
+        specs = self.specs()
         if self.max_episodes is not None:
             check_integer("max_episodes", self.max_episodes, minimum=1)
-        elif bounds.needs_episodes:
+        elif not posterior and specs[0].bounds.needs_episodes:
             raise InvalidSetting(
                 f"'max_episodes' must be declared with bonus {self.bonus!r}, got None. Bonus 'kl' needs none."
             )
@@ -101,7 +129,7 @@ class PreviewOptions:
         """Return the agent that explores by a rule with a budget."""
         # With a budget of 0 only free steps are affordable, whatever the bound.
         bound = self.step_bound if self.step_bound is not None else (eta / 2 or 1.0)
-        shared = {name: getattr(self, name) for name in SHARED}
+        shared = {name: getattr(self, name) for name in (*SHARED, *WORLDS)}
         return CharyUCBVI(eta=eta, rule=rule, step_bound=bound if rule == "capped" else None, **shared)
 
     def specs(self) -> list[CharyUCBVI]:
@@ -112,11 +140,13 @@ class PreviewOptions:
 def _budgets(etas: Iterable[float]) -> tuple[float, ...]:
     rule = "'etas' must be a list of budgets"
     if isinstance(etas, (str, bytes)):
-        raise InvalidSetting(f"{rule}, got {etas!r}.")
+        raise InvalidSetting(f"{rule}, got {shown(etas)}.")
     try:
         given = list(etas)
     except TypeError as problem:
-        raise InvalidSetting(f"{rule}, got {etas!r}. Put it into brackets: [{etas!r}].") from problem
+        raise InvalidSetting(
+            f"{rule}, got {shown(etas)}. Put it into brackets: [{shown(etas)}]."
+        ) from problem
     if not 1 <= len(given) <= MOST_ETAS:
         raise InvalidSetting(f"{rule}, 1 to {MOST_ETAS} of them, got {len(given)}.")
     way_out = "Rule 'unlimited' has no budget."
@@ -132,7 +162,7 @@ def _rules(rules: Iterable[str], step_bound: float | None) -> tuple[str, ...]:
         given = [rules] if isinstance(rules, str) else list(rules)
         names = tuple(dict.fromkeys(check_choice("rule", rule, RULES) for rule in given))
     except TypeError as problem:
-        raise InvalidSetting(f"'rules' must be a list of names, got {rules!r}.") from problem
+        raise InvalidSetting(f"'rules' must be a list of names, got {shown(rules)}.") from problem
     if not names:
         raise InvalidSetting(
             f"'rules' must contain at least one rule, got 0. Choose from {', '.join(RULES)}."
@@ -140,7 +170,8 @@ def _rules(rules: Iterable[str], step_bound: float | None) -> tuple[str, ...]:
     if step_bound is not None:
         if "capped" not in names:
             raise InvalidSetting(
-                f"'step_bound' belongs to rule 'capped' alone, got {step_bound!r} with {', '.join(names)}. "
+                f"'step_bound' belongs to rule 'capped' alone, got {shown(step_bound)} with "
+                f"{', '.join(names)}. "
                 "Leave it out."
             )
         check_real("step_bound", step_bound, low=0.0, open_low=True, open_high=True)

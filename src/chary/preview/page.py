@@ -10,7 +10,15 @@ from chary.charts import Chart, Panel, Series, draw_files
 from chary.charts.palette import PALETTE
 from chary.errors import InvalidSetting
 from chary.pages import Table, render, require_jinja
-from chary.preview.result import BudgetOutcome, HelpfulPair, Preview, percent
+from chary.preview.result import (
+    Basis,
+    BudgetOutcome,
+    Credible,
+    HelpfulPair,
+    Preview,
+    Proposal,
+    percent,
+)
 
 # Bytes of the whole page.
 PAGE_LIMIT = 2_000_000
@@ -33,6 +41,7 @@ KNOWN = {
 }
 SECTIONS = {
     "summary": "In plain words",
+    "today": "Today's policy and the learnt one",
     "budgets": "What each budget buys",
     "rules": "What each rule depends on",
     "baseline": "How well the baseline is known",
@@ -56,7 +65,9 @@ def page_bytes(preview: Preview, source: str) -> bytes:
         ("preview",),
         {
             "title": f"What a budget would buy: {source}",
-            "sections": SECTIONS,
+            "sections": {key: name for key, name in SECTIONS.items() if key not in _left_out(preview)},
+            "credible": preview.credible and _credible_table(preview.credible),
+            "proposals": preview.credible and _proposals(preview.credible),
             "source": source,
             "preview": preview,
             "figures": pictures,
@@ -75,6 +86,33 @@ def page_bytes(preview: Preview, source: str) -> bytes:
             "budgets."
         )
     return content
+
+
+def _left_out(preview: Preview) -> tuple[str, ...]:
+    """Return the sections that a preview does not have."""
+    return ("today",) if preview.credible is None else ("data",)
+
+
+def _credible_table(credible: Credible) -> Table:
+    named = {
+        f"today's policy ({credible.today})": credible.today_value,
+        "the learnt baseline": credible.baseline_value,
+        "gain": credible.gain,
+    }
+    rows = [[name, *(f"{each:.4g}" for each in (v.mean, v.low, v.high))] for name, v in named.items()]
+    return Table(("value per episode", "mean of the worlds", "2.5 %", "97.5 %"), rows)
+
+
+def _proposals(credible: Credible) -> Table:
+    columns: list[tuple[str, Callable[[Proposal], str]]] = [
+        ("state", lambda each: str(each.state)),
+        ("baseline's action", lambda each: str(each.baseline)),
+        ("action tried", lambda each: str(each.action)),
+        ("steps", lambda each: f"{each.steps:,}"),
+        ("mean loss per step", lambda each: f"{each.gap:.4g}"),
+        ("worlds in which it is no worse", lambda each: percent(each.better)),
+    ]
+    return Table.of(columns, credible.proposals)
 
 
 def charts_of(preview: Preview) -> list[Chart]:
@@ -198,6 +236,11 @@ def _budgets(preview: Preview) -> Table:
         ("booked per episode", lambda each: f"{each.charge_per_episode:.4g}"),
         ("episodes booked beyond eta", lambda each: percent(each.episodes_over_eta)),
     ]
+    if preview.credible is not None:
+        columns[-1:] = [
+            ("expected loss per episode", lambda each: f"{each.expected_loss:.4g}"),
+            ("worlds over eta, mean", lambda each: percent(each.exceeding or 0.0)),
+        ]
     return Table.of(columns, sorted(preview.outcomes, key=lambda each: each.eta))
 
 
@@ -247,6 +290,16 @@ def _helpful(preview: Preview) -> Table:
     return Table.of(columns, preview.helpful)
 
 
+def _bounds(basis: Basis) -> str:
+    if basis.worlds is not None:
+        return (
+            f"{basis.worlds} posterior worlds, prior {basis.world_prior}, kappa {basis.kappa:g}, risk "
+            f"{basis.risk:g}, pessimism {basis.pessimism:g}, seed {basis.seed}"
+        )
+    coming = "" if basis.max_episodes is None else f", for {basis.max_episodes:,} episodes to come"
+    return f"{basis.bonus}, scale {basis.bonus_scale:g}, delta {basis.delta:g}{coming}"
+
+
 def _basis(preview: Preview) -> dict[str, str]:
     basis = preview.basis
     return {
@@ -259,8 +312,7 @@ def _basis(preview: Preview) -> dict[str, str]:
         "rewards": f"{basis.reward_low:g} to {basis.reward_high:g}",
         "value cap": "none" if basis.value_cap is None else f"{basis.value_cap:g}",
         "successors of a pair": "any" if basis.support is None else f"{basis.support:,} at most",
-        "bounds": f"{basis.bonus}, scale {basis.bonus_scale:g}, delta {basis.delta:g}"
-        + ("" if basis.max_episodes is None else f", for {basis.max_episodes:,} episodes to come"),
+        "bounds": _bounds(basis),
         "charge": basis.charge,
         "ties of the baseline": {
             "none": "the lowest number",

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, update_wrapper
 from inspect import signature
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
 from chary.agents.chary_ucbvi import CharyUCBVI
-from chary.arrays import Bools
+from chary.agents.protocol import POSTERIOR
+from chary.arrays import Bools, Ints
 from chary.data.logs import Log, check_log
 from chary.errors import InvalidSetting
 from chary.planner.plan import TabularPlan, check_cap
 from chary.preview import measure
+from chary.preview.credible import (
+    ballots_of,
+    classify_by_worlds,
+    credible_of,
+    learn_worlds,
+    play_votes,
+    proposals_of,
+    sampled_episodes,
+    upper_of,
+)
 from chary.preview.helpful import MOST_PAIRS, rank_pairs
-from chary.preview.options import PreviewOptions
+from chary.preview.options import WORLDS, PreviewOptions
 from chary.preview.problem import Problem, learn_log, make_prior, make_problem
 from chary.preview.result import Basis, BudgetOutcome, Curve, Preview, RuleBasis, Threshold
+from chary.shield.worlds import Panel
 from chary.standing import Grounds
 
 P = ParamSpec("P")
@@ -78,7 +90,9 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     """
     check_log(log)
     specs = options.specs()
-    bounds, charge = specs[0].bounds, options.charge
+    if options.bonus == POSTERIOR:
+        return _by_worlds(log, options, specs)
+    bounds, charge = specs[0].bounds, str(options.charge)
     done = 0
 
     def report() -> None:
@@ -114,8 +128,21 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     outcomes = [
         replace(measure.play(spec, replay, span), standing=_grounds(spec, problem).standing) for spec in specs
     ]
+    reach = {rule: 2.0 if rule == "paper" else 1.0 for rule in options.rules}
+    apart = sum(int(each.sum()) for each in replay.differs) / replay.steps
     curves, thresholds = zip(
-        *(_against_eta(rule, options, replay, span) for rule in options.rules), strict=True
+        *(
+            _against_eta(
+                rule,
+                options,
+                # Rule paper explores while the ledger is at most eta / 2.
+                [eta * span for eta in measure.grid_of(replay, reach[rule])],
+                lambda spec: measure.play(spec, replay, span),
+                apart,
+            )
+            for rule in options.rules
+        ),
+        strict=True,
     )
     report()
     priced = (cells, proposals, cost)
@@ -124,31 +151,9 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     )
     if options.progress is not None:
         options.progress(MOST_PAIRS + 4, MOST_PAIRS + 4)
-    said = {
-        name: getattr(options, name) for name in ("support", "allowed", "bonus", "max_episodes", "charge")
-    }
+    seen = int((knowledge.rows.total > 0).sum())
     return Preview(
-        basis=Basis(
-            episodes=log.n_episodes,
-            steps=log.n_transitions,
-            learnt_episodes=int((learnt & (problem.log.t == 0)).sum()),
-            learnt_steps=int((learnt & problem.real).sum()),
-            replayed_episodes=replay.episodes,
-            replayed_steps=replay.steps,
-            states=setting.n_states,
-            actions=setting.n_actions,
-            pairs=setting.n_pairs,
-            pairs_seen=int((knowledge.rows.total > 0).sum()),
-            horizon=setting.horizon,
-            discount=float(setting.discount),
-            reward_low=setting.scale.low,
-            reward_high=setting.scale.high,
-            value_cap=None if options.value_cap is None else float(options.value_cap),
-            prior=ties_called,
-            bonus_scale=float(options.bonus_scale),
-            delta=float(options.delta),
-            **said,
-        ),
+        basis=_facts(log, problem, options, learnt, (replay.episodes, replay.steps), seen, ties_called),
         notes=(*problem.notes, *_notes(options, sampled, known.tied, ties_called)),
         baseline=known,
         charges=measure.charges_of(cost, doubled, differs, cells, span),
@@ -158,6 +163,130 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
         rules=tuple(_basis_of(rule, options, problem) for rule in options.rules),
         helpful=helpful,
         helpful_note=helpful_note,
+    )
+
+
+def _by_worlds(log: Log, options: PreviewOptions, specs: list[CharyUCBVI]) -> Preview:
+    """Return the preview that posterior worlds give."""
+    problem = make_problem(log, options)
+    setting, span, rules = problem.setting, problem.setting.scale.span, tuple(options.rules)
+    specs[0].check_problem(setting)
+    learnt, held = _split(problem, options.holdout)
+    ties, ties_called = make_prior(options.prior, problem.log, learnt & problem.real, setting)
+    planned = learn_worlds(specs[0], setting, problem.log, np.flatnonzero(learnt), ties, options.seed)
+    t, state = problem.log.t[held], problem.log.state[held]
+    logged = measure.LoggedSteps(t, state, np.cumsum(t == 0) - 1)
+    every = measure.Cells.of(logged, setting.n_states)
+    found, worth = classify_by_worlds(planned, every.t, every.state, options.risk)
+    kind = np.zeros((setting.horizon, setting.n_states), dtype=np.int8)
+    valued = np.zeros(kind.shape, dtype=bool)
+    kind[every.t, every.state], valued[every.t, every.state] = found, worth
+    known = measure.know_baseline(kind, valued, every)
+    steps, sampled = sampled_episodes(logged, options.worlds)
+    ballots, row, actions = ballots_of(planned, steps)
+    # Every replayed step counts for itself: explorers differ from episode to episode.
+    priced = upper_of(ballots.gaps, Panel.of(options.risk, worlds=options.worlds))[row]
+    differs = actions != planned.plan.baseline[steps.t, steps.state]
+    each = measure.Cells(steps.t, steps.state, np.ones(len(row), dtype=np.int64), np.arange(len(row)))
+    charges = measure.charges_of(priced, priced, differs, each, span)
+    replay = measure.charges_by_step(steps, priced, differs)
+    allowed: list[Ints] = []
+    # Rule by rule, and of each the largest budget last.
+    last = len(tuple(options.etas)) - 1
+    outcomes = [
+        replace(
+            play_votes(spec, ballots, span, allowed if i == last else None),
+            standing=_grounds(spec, problem).standing,
+        )
+        for i, spec in enumerate(specs)
+    ]
+    grid = [eta * span for eta in measure.grid_of(replay, 1.0)]
+    curves, thresholds = zip(
+        *(
+            _against_eta(
+                rule, options, grid, lambda spec: play_votes(spec, ballots, span), float(differs.mean())
+            )
+            for rule in rules
+        ),
+        strict=True,
+    )
+    rows = np.concatenate(allowed) if allowed else np.zeros(0, dtype=np.int64)
+    # Without a policy of the user, today's is what was logged most often.
+    own, called = (ties, ties_called) if ties_called == "given" else _logged(problem, learnt)
+    starts = problem.log.state[learnt & (problem.log.t == 0)]
+    credible = credible_of(
+        planned,
+        own,
+        called,
+        starts,
+        _observed(problem.log, learnt, setting.discount),
+        proposals_of(planned, ballots, rows, steps, row, actions),
+    )
+    seen = len(np.unique(planned.worlds.counts.pair))
+    replayed = (ballots.episodes, ballots.steps)
+    return Preview(
+        basis=_facts(log, problem, options, learnt, replayed, seen, ties_called),
+        notes=(*problem.notes, *_notes(options, sampled, known.tied, ties_called)),
+        baseline=known,
+        charges=replace(charges, mean_doubled=None),
+        outcomes=tuple(outcomes),
+        curves=curves,
+        thresholds=tuple(one for some in thresholds for one in some),
+        rules=tuple(_basis_of(rule, options, problem) for rule in rules),
+        helpful=(),
+        helpful_note="Which data would help is not computed with posterior worlds.",
+        credible=credible,
+    )
+
+
+def _logged(problem: Problem, learnt: Bools) -> tuple[Ints, str]:
+    return make_prior("logged", problem.log, learnt & problem.real, problem.setting)
+
+
+def _observed(log: Log, learnt: Bools, discount: float) -> float:
+    """Return the mean discounted return of the episodes that were learnt from."""
+    return float((log.reward * discount**log.t)[learnt].sum() / (learnt & (log.t == 0)).sum())
+
+
+def _facts(
+    log: Log,
+    problem: Problem,
+    options: PreviewOptions,
+    learnt: Bools,
+    replayed: tuple[int, int],
+    pairs_seen: int,
+    prior: str,
+) -> Basis:
+    """Return what a preview is based on; `replayed` are episodes and steps."""
+    setting = problem.setting
+    said = {
+        name: getattr(options, name) for name in ("support", "allowed", "bonus", "max_episodes", "charge")
+    }
+    posterior = options.bonus == POSTERIOR
+    of_worlds: dict[str, Any] = {
+        name: getattr(options, name) if posterior else None for name in (*WORLDS, "seed")
+    }
+    return Basis(
+        episodes=log.n_episodes,
+        steps=log.n_transitions,
+        learnt_episodes=int((learnt & (problem.log.t == 0)).sum()),
+        learnt_steps=int((learnt & problem.real).sum()),
+        replayed_episodes=replayed[0],
+        replayed_steps=replayed[1],
+        states=setting.n_states,
+        actions=setting.n_actions,
+        pairs=setting.n_pairs,
+        pairs_seen=pairs_seen,
+        horizon=setting.horizon,
+        discount=float(setting.discount),
+        reward_low=setting.scale.low,
+        reward_high=setting.scale.high,
+        value_cap=None if options.value_cap is None else float(options.value_cap),
+        prior=prior,
+        bonus_scale=float(options.bonus_scale),
+        delta=float(options.delta),
+        **said,
+        **of_worlds,
     )
 
 
@@ -196,16 +325,21 @@ def _sampled(steps: measure.LoggedSteps, differs: Bools) -> tuple[measure.Logged
 
 
 def _against_eta(
-    rule: str, options: PreviewOptions, replay: measure.ReplayedCharges, span: float
+    rule: str,
+    options: PreviewOptions,
+    grid: Sequence[float],
+    play: Callable[[CharyUCBVI], BudgetOutcome],
+    apart: float,
 ) -> tuple[Curve, list[Threshold]]:
-    """Return the shares explored against the budget, and the budgets that allow some of them."""
+    """Return the shares explored against the budget, and the budgets that allow some of them.
+
+    `play` replays the log, and `apart` is the share of steps at which explorers differ from the baseline.
+    """
 
     @cache
     def at(eta: float) -> BudgetOutcome:
-        return measure.play(options.spec(rule, eta), replay, span)
+        return play(options.spec(rule, eta))
 
-    # Rule paper explores while the ledger is at most eta / 2.
-    grid = [eta * span for eta in measure.grid_of(replay, 2.0 if rule == "paper" else 1.0)]
     drawn = sorted({*grid, *options.etas})
     curve = Curve(
         rule=rule,
@@ -213,7 +347,6 @@ def _against_eta(
         explored=tuple(at(eta).explored for eta in drawn),
         deviating=tuple(at(eta).deviating for eta in drawn),
     )
-    apart = sum(int(differs.sum()) for differs in replay.differs) / replay.steps
     thresholds = [
         Threshold(
             rule=rule,
@@ -230,7 +363,9 @@ def _against_eta(
 
 def _grounds(spec: CharyUCBVI, problem: Problem) -> Grounds:
     used = spec.grounds(problem.setting)
-    return replace(used, logs=True, discretised=problem.log.discretised, inferred=problem.inferred)
+    log = problem.log
+    left_out = log.dropped is not None
+    return replace(used, logs=True, dropped=left_out, discretised=log.discretised, inferred=problem.inferred)
 
 
 def _basis_of(rule: str, options: PreviewOptions, problem: Problem) -> RuleBasis:
@@ -257,6 +392,6 @@ def _notes(options: PreviewOptions, sampled: int | None, tied: float, prior: str
             "Where the data do not decide, the lowest-numbered action is the baseline. With --prior logged "
             "it is the action logged most often."
         )
-    if "capped" in options.rules and options.step_bound is None:
+    if "capped" in (options.rules) and options.step_bound is None:
         notes.append("Rule capped was tried with a step bound of eta / 2, as rule paper assumes.")
     return notes

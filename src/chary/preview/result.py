@@ -45,6 +45,12 @@ class Basis:
     delta: float
     max_episodes: int | None
     charge: str
+    worlds: int | None = None
+    world_prior: str | None = None
+    kappa: float | None = None
+    pessimism: float | None = None
+    risk: float | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +135,8 @@ class BudgetOutcome:
         charge_per_episode: The mean charge booked per episode.
         episodes_over_eta: The share of episodes in which more than eta was booked: there the guarantee
             depends on the rule's assumption alone.
+        expected_loss: With posterior worlds, the mean over worlds of the deficit of an episode.
+        exceeding: With posterior worlds, the mean share of worlds in which an episode exceeds eta.
     """
 
     rule: str
@@ -141,6 +149,63 @@ class BudgetOutcome:
     charge_per_step: float
     charge_per_episode: float
     episodes_over_eta: float
+    expected_loss: float | None = None
+    exceeding: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredibleValue:
+    """A number that differs between worlds: its mean, and the interval with 95 % of the worlds."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """An action that explorers propose in a state and the largest budget allows.
+
+    Args:
+        state: The state.
+        action: The explorer's action.
+        baseline: The baseline's action, at the step where it was proposed most often.
+        steps: The number of replayed steps at which it was allowed.
+        gap: The mean over worlds of the loss of one such step, at most; 0 in worlds where it is better.
+        better: The share of worlds in which it is at least as good as the baseline's action.
+    """
+
+    state: int
+    action: int
+    baseline: int
+    steps: int
+    gap: float
+    better: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credible:
+    """What posterior worlds think of today's policy and of the learnt baseline, per episode.
+
+    Args:
+        today: Today's policy: `logged`, the action logged most often in each state, or the one `given`.
+        worlds: The number of worlds.
+        observed: The mean return of the logged episodes that were learnt from.
+        today_value: The value of today's policy, mean over the logged first states.
+        baseline_value: The value of the learnt baseline.
+        gain: The value of the baseline less that of today's policy, world by world.
+        better: The share of worlds in which the baseline is better.
+        proposals: What the largest budget allows, by the first rule; the most frequent first.
+    """
+
+    today: str
+    worlds: int
+    observed: float
+    today_value: CredibleValue
+    baseline_value: CredibleValue
+    gain: CredibleValue
+    better: float
+    proposals: tuple[Proposal, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +281,7 @@ class Preview:
         rules: The standing of each rule.
         helpful: Pairs whose visits would lower the charges most, the best first.
         helpful_note: The method by which those were found.
+        credible: With posterior worlds, what they think of today's policy and of the baseline.
     """
 
     basis: Basis
@@ -228,6 +294,7 @@ class Preview:
     rules: tuple[RuleBasis, ...]
     helpful: tuple[HelpfulPair, ...]
     helpful_note: str
+    credible: Credible | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, the sentences first."""
@@ -246,20 +313,41 @@ class Preview:
         if len(first) > MOST_TOLD:
             # The smallest, the middle and the largest budget.
             first = [first[0], first[len(first) // 2], first[-1]]
+        best = (
+            "known to be the best" if self.credible is None else f"the best in {self._sure()} of the worlds"
+        )
         return (
             f"The log contains {basis.episodes:,} episodes with {basis.steps:,} decisions. {whose} states "
             "were replayed; nothing was simulated, and the true values are unknown.",
             f"The baseline is the policy without exploring. At {percent(known.best)} of the logged decisions "
-            f"its action is known to be the best, at {percent(known.chosen)} the data prefer it without "
-            f"excluding the others, at {percent(known.tied)} the data do not decide"
+            f"its action is {best}, at {percent(known.chosen)} the data prefer it without "
+            "excluding the others"
+            + ("" if self.credible else f", at {percent(known.tied)} the data do not decide")
             + (f", and at {percent(known.only)} there is no choice" if known.only else "")
-            + f". In {known.states_best:,} of {known.states:,} states it is known to be the best at every "
+            + f". In {known.states_best:,} of {known.states:,} states it is {best} at every "
             "logged step.",
+            *self._about_today(),
             self._about_charges(),
             *map(self._about, first),
             *self._about_thresholds(),
             *self._about_data(),
         )
+
+    def _sure(self) -> str:
+        """Return the share of worlds that makes a fact known, in words."""
+        return percent(1.0 - (self.basis.risk or 0.0))
+
+    def _about_today(self) -> list[str]:
+        told = self.credible
+        if told is None:
+            return []
+        policy = "the action logged most often in each state" if told.today == "logged" else "the one given"
+        return [
+            f"Today's policy, {policy}, is worth {_credible(told.today_value)} per episode; the logged "
+            f"episodes returned {told.observed:.4g} on average. The baseline that the worlds learnt is worth "
+            f"{_credible(told.baseline_value)}: a gain of {_credible(told.gain)}, above 0 in "
+            f"{percent(told.better)} of {told.worlds} worlds. Intervals contain 95 % of the worlds."
+        ]
 
     def _about_charges(self) -> str:
         charges = self.charges
@@ -276,8 +364,8 @@ class Preview:
         return (
             f"At {percent(charges.differing)} of the decisions the explorer would try another action than "
             f"the baseline. Such a step is charged {charges.mean_differing:.3g} on average, from "
-            f"{charges.overall[0]:.3g} to {charges.overall[-1]:.3g}: an upper bound on its expected cost, "
-            "given the data."
+            f"{charges.overall[0]:.3g} to {charges.overall[-1]:.3g}: an upper bound on its expected cost"
+            + (", given the data." if self.credible is None else f" in {self._sure()} of the worlds.")
         )
 
     def _about(self, outcome: BudgetOutcome) -> str:
@@ -292,7 +380,12 @@ class Preview:
         return (
             f"With a budget of {outcome.eta:g} per episode, rule {outcome.rule} would allow another action "
             f"at {percent(outcome.deviating)} of the decisions, in {percent(outcome.episodes_deviating)} of "
-            f"the episodes, and book {outcome.charge_per_episode:.3g} per episode on average."
+            f"the episodes, and book {outcome.charge_per_episode:.3g} per episode on average"
+            + (
+                "."
+                if outcome.expected_loss is None
+                else f", with an expected loss of {outcome.expected_loss:.3g}."
+            )
         )
 
     def _about_thresholds(self) -> list[str]:
@@ -322,7 +415,7 @@ class Preview:
                 "would help most: the mean of the compared charges would fall from "
                 f"{best.charge_before:.3g} to {best.charge_after:.3g}."
             )
-        elif charges.mean_differing:
+        elif charges.mean_differing and self.credible is None:
             told.append(
                 "More tries of a single action in a single state would not lower the charges noticeably."
             )
@@ -343,6 +436,16 @@ def percent(share: float) -> str:
     digits = 1 if share < 0.1 or share > 0.9 else 0
     text = f"{100 * share:.{digits}f}"
     return f"{text.removesuffix('.0')} %"
+
+
+def _credible(value: CredibleValue) -> str:
+    """Return a number with its interval.
+
+    Example:
+        >>> _credible(CredibleValue(mean=2.0, low=1.5, high=2.25))
+        '2 (1.5 to 2.25)'
+    """
+    return f"{value.mean:.4g} ({value.low:.4g} to {value.high:.4g})"
 
 
 def _listed(parts: list[str]) -> str:

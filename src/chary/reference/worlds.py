@@ -11,6 +11,7 @@ from chary.arrays import Floats, Ints
 from chary.mdp import Setting
 from chary.model.beliefs import FLAT_WEIGHT
 from chary.model.worlds import Worlds
+from chary.shield.worlds import Panel, upper
 
 
 class DensePlan(NamedTuple):
@@ -20,6 +21,15 @@ class DensePlan(NamedTuple):
     baseline: Ints
     explorer: Ints
     q: Floats
+
+
+class DenseOwn(NamedTuple):
+    """The user's policy: its role, actions (H, S), value in every world (H + 1, S, L), and who must agree."""
+
+    role: str
+    table: Ints
+    value: Floats
+    panel: Panel
 
 
 def prior_means(counts: Floats, setting: Setting, kappa: float) -> Floats:
@@ -84,15 +94,18 @@ def plan_worlds(
     pessimism: float,
     rank: Ints,
     optimism: float | None = None,
+    own: DenseOwn | None = None,
+    lost: Floats | None = None,
 ) -> DensePlan:
     """Plan worlds of weights (P, S, L) and mean rewards (P, L) backwards, section 11.
 
     Q_k = R_k + gamma * P_k V_k in world k; the baseline is the argmax of mean - pessimism * sd over the first
     `judges` worlds, and V_k = Q_k(s, baseline) there. Every other world plays its own best action, or with
-    `optimism` the argmax of mean + optimism * sd over them. `rank` (P,) decides ties, the lowest first.
+    `optimism` the argmax of mean + optimism * sd over them. `rank` (P,) decides ties, the lowest first. `own`
+    is the user's policy. Lost outcomes of weights `lost` (P, L) are worth nothing.
     """
     H, S, (P, _, L) = setting.horizon, setting.n_states, weights.shape
-    probability = weights / weights.sum(axis=1, keepdims=True)
+    probability = _probabilities(weights, lost)
     value, q = np.zeros((H + 1, S, L)), np.zeros((H, P, L))
     baseline, explorer = np.zeros((H, S), dtype=np.int64), np.zeros((H, S, L - judges), dtype=np.int64)
     for t in reversed(range(H)):
@@ -102,7 +115,15 @@ def plan_worlds(
             pairs = np.arange(setting.pair_start[s], setting.pair_start[s + 1])
             mine = q[t, pairs]
             judging, exploring = mine[:, :judges], mine[:, judges:]
-            best = _first(judging.mean(axis=1) - pessimism * judging.std(axis=1, ddof=1), rank[pairs])
+            order = rank[pairs]
+            theirs = -1 if own is None else int(setting.pair_index[s, own.table[t, s]] - pairs[0])
+            if own is not None:
+                order = np.where(np.arange(len(pairs)) == theirs, rank.min() - 1, order)
+            best = _first(judging.mean(axis=1) - pessimism * judging.std(axis=1, ddof=1), order)
+            if own is not None and own.role != "prior":
+                worse = (own.value[t, s, :judges] - judging[best]).tolist()
+                if own.role == "only" or upper(worse, own.panel) > 0:
+                    best = theirs
             baseline[t, s] = setting.pair_action[pairs[best]]
             value[t, s, :judges] = judging[best]
             for k in range(L - judges):
@@ -113,6 +134,38 @@ def plan_worlds(
                 explorer[t, s, k] = setting.pair_action[pairs[chosen]]
                 value[t, s, judges + k] = exploring[chosen, k]
     return DensePlan(value, baseline, explorer, q)
+
+
+def evaluate_worlds(
+    weights: Floats,
+    reward: Floats,
+    setting: Setting,
+    policy: Ints,
+    lost: Floats | None = None,
+    lost_rewards: Floats | None = None,
+) -> Floats:
+    """Return what every world thinks of a policy (H, S), (H + 1, S, L).
+
+    Lost outcomes have the weights `lost` (P, L) and are worth nothing; with `lost_rewards` (P, L) they are
+    worth the most: that share of rewards is 1 in place of 0, and the value behind the largest possible.
+    """
+    H, S, (P, _, L) = setting.horizon, setting.n_states, weights.shape
+    probability, most = _probabilities(weights, lost), setting.value_bounds
+    gone, earned = np.zeros((P, L)), reward
+    if lost is not None and lost_rewards is not None:
+        gone, earned = lost / (weights.sum(axis=1) + lost), reward + lost_rewards
+    value = np.zeros((H + 1, S, L))
+    for t in reversed(range(H)):
+        ahead = np.einsum("pxl,xl->pl", probability, value[t + 1]) + gone * most[t + 1]
+        q = np.clip(earned + setting.discount * ahead, 0.0, most[t])
+        for s in np.flatnonzero(~setting.terminal):
+            value[t, s] = q[setting.pair_index[s, policy[t, s]]]
+    return value
+
+
+def _probabilities(weights: Floats, lost: Floats | None) -> Floats:
+    total = weights.sum(axis=1) if lost is None else weights.sum(axis=1) + lost
+    return np.asarray(weights / total[:, None, :])
 
 
 def _first(scores: Floats, rank: Ints) -> int:

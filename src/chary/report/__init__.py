@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chary.errors import InvalidSetting
-from chary.storage.files import DRAFT, as_json, write_file, writing
+from chary.storage.files import DRAFT, as_json, read_json, write_file, write_files, writing
 
 if TYPE_CHECKING:
     from chary.report.measured import Measured
@@ -77,7 +77,8 @@ def write_report(where: str | Path, out: str | Path | None = None) -> Path:
     for chart in parts.charts:
         for kind, content in draw_files(chart).items():
             files[f"figures/{chart.key}.{kind}"] = content
-    for name, rows in {**parts.tables, "claims": claim_rows(parts.claims)}.items():
+    claims = {"claims": claim_rows(parts.claims)} if parts.claims else {}
+    for name, rows in {**parts.tables, **claims}.items():
         files[f"tables/{name}.csv"] = csv_bytes(rows)
     files |= {
         "experiment.toml": experiment.to_toml().encode(),
@@ -125,11 +126,10 @@ def _check_target(target: Path) -> tuple[str, ...]:
 
 def _listed(target: Path) -> tuple[str, ...]:
     """Return the files listed by the mark of an earlier report, the mark included; none without a mark."""
-    try:
-        mark = json.loads((target / MARK).read_text(encoding="utf-8"))
-        names = [str(name) for name in mark["files"]] if mark["made_by"] == MADE_BY else []
-    except (OSError, ValueError, TypeError, KeyError):
+    mark = read_json(target / MARK) or {}
+    if mark.get("made_by") != MADE_BY or not isinstance(mark.get("files"), list):
         return ()
+    names = [str(name) for name in mark["files"]]
     # A name that leaves the folder was not written by a report.
     return (MARK, *(name for name in names if re.fullmatch(r"(?:(?:figures|tables)/)?[\w-][\w.-]*", name)))
 
@@ -142,17 +142,12 @@ def _mark(names: Iterable[str]) -> bytes:
 def _rebuild(target: Path, files: dict[str, bytes], earlier: tuple[str, ...]) -> None:
     """Write the files of a report, and remove those of an earlier one that it lacks.
 
-    The mark is written first and lists all old and new files: if writing is interrupted, every file of ours
-    is listed, and nothing else is ever removed.
+    A disk that is full leaves an earlier report as it was. The mark is renamed first and lists all old and
+    new files: if writing is interrupted, every file of ours is listed, and nothing else is ever removed.
     """
     with writing(target):
-        for name in ("figures", "tables"):
-            (target / name).mkdir(parents=True, exist_ok=True)
-        write_file(target / MARK, _mark((*earlier, *files)))
-        if "index.html" in earlier:
-            (target / "index.html").unlink(missing_ok=True)
-        for name, content in files.items():
-            write_file(target / name, content)
+        mark = {MARK: _mark((*earlier, *files))}
+        write_files({target / name: content for name, content in {**mark, **files}.items()})
         for name in set(earlier) - set(files) - {MARK}:
             (target / name).unlink(missing_ok=True)
         write_file(target / MARK, _mark(files))

@@ -149,7 +149,8 @@ class Measured:
 
     def standing(self, place: Place) -> Standing:
         """Return the standing of the promise, which all runs of the place share."""
-        values = {name: self._runs[place][name][0] for name in ("level", "per", "probability", "given")}
+        names = ("level", "per", "probability", "given", "about")
+        values = {name: self._runs[place][name][0] for name in names}
         return Standing.from_json(values | {"given": json.loads(values["given"])})
 
     def seeds(self, place: Place) -> tuple[int, ...]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chary.charts import Chart, plotly_figure, thinned
 from chary.errors import InvalidSetting, check_installed
-from chary.pages import Table, render
+from chary.pages import Table, data, render
+from chary.pages import script as as_script
 from chary.report.claims import FEWEST_SEEDS, VERDICTS, Claim, count_verdicts
 from chary.report.measured import Measured
 from chary.report.style import looks_of
 from chary.report.tables import Cells, difference_table, promises_of
 from chary.sweeps.folder import RunState
 from chary.sweeps.spec import MAIN, Experiment
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 # Bytes of the whole page; curves are thinned until it fits.
 PAGE_LIMIT = 6_000_000
@@ -93,9 +96,7 @@ def plotly_script() -> str:
         InvalidSetting: if plotly is not installed.
     """
     check_installed("plotly", "Writing a report", "report")
-    script = resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
-    # Within a page, this would end the script.
-    return script.replace("</script", "<\\/script")
+    return resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8")
 
 
 def page_bytes(page: Page, script: str) -> bytes:
@@ -111,7 +112,7 @@ def page_bytes(page: Page, script: str) -> bytes:
     folders = (page.experiment.family.name, "report")
     values = _values(page)
     for points in THINNER:
-        charts = {"charts_json": _charts_json(page.parts.charts, points), "plotly": script}
+        charts = {"charts_json": _charts_json(page.parts.charts, points), "plotly": as_script(script)}
         content = render("report.html", folders, values | charts)
         if len(content) <= PAGE_LIMIT:
             return content
@@ -121,7 +122,7 @@ def page_bytes(page: Page, script: str) -> bytes:
     )
 
 
-def _charts_json(charts: Sequence[Chart], points: int) -> str:
+def _charts_json(charts: Sequence[Chart], points: int) -> Markup:
     figures = []
     for chart in charts:
         thin = thinned(chart, points)
@@ -130,8 +131,7 @@ def _charts_json(charts: Sequence[Chart], points: int) -> str:
         # A box that lists all series covers a small screen.
         narrow |= {"hovermode": "closest", "margin": {**narrow["margin"], "l": 44, "r": 4}}
         figures.append({"key": chart.key, "data": wide["data"], "wide": wide["layout"], "narrow": narrow})
-    text = json.dumps(figures, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.replace("</", "<\\/")
+    return data(figures)
 
 
 def _values(page: Page) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _values(page: Page) -> dict[str, Any]:
         "colours": {label: look.colour for label, look in looks_of(experiment).items()},
         "summaries": _summaries(measured, parts.summary),
         "differences": _differences(parts),
-        "files": [*parts.tables, "claims"],
+        "files": [*parts.tables, *(["claims"] if parts.claims else [])],
         "promises": promises_of(measured),
         "command": page.command,
         "toml": experiment.to_toml(),

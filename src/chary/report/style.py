@@ -11,9 +11,11 @@ import numpy as np
 
 from chary.arrays import Floats
 from chary.charts import Chart, Panel, Series
+from chary.charts.chart import DASHES
 from chary.charts.palette import PALETTE
 from chary.report.claims import say, say_rate
 from chary.report.measured import Measured, Place
+from chary.sweeps.family import AnyAlgorithm
 from chary.sweeps.spec import MAIN, Experiment
 
 # Colours and dashes of algorithms in all charts; the second algorithm with a role takes the second look.
@@ -35,6 +37,8 @@ LOOKS: dict[str, tuple[tuple[str, str], ...]] = {
     "naive": (("orange", "dot"), ("vermillion", "dot")),
     "": (("grey", "solid"), ("grey", "dashdot"), ("purple", "dashdot"), ("green", "dashdot")),
 }
+# Groups differ in their colours, the settings of a group in their dashes.
+GROUP_COLOURS = ("vermillion", "green", "blue", "orange", "purple", "grey", "light blue", "dark blue")
 GUIDE = "#8A8F98"
 # A line with fewer points shows them.
 SPARSE = 30
@@ -54,15 +58,29 @@ def looks_of(experiment: Experiment) -> dict[str, Look]:
     """Return the look of every algorithm in all charts, by label."""
     looks: dict[str, Look] = {}
     taken: dict[str, int] = {}
-    studies = [study.algorithms for study in experiment.studies]
-    for algorithm in (each for several in (experiment.algorithms, *studies) for each in several):
-        if algorithm.label not in looks:
+    groups: dict[str, list[str]] = {}
+    for algorithm in algorithms_of(experiment):
+        if algorithm.group:
+            members = groups.setdefault(algorithm.group, [])
+            members.append(algorithm.label)
+            colour = GROUP_COLOURS[[*groups].index(algorithm.group) % len(GROUP_COLOURS)]
+            dash = DASHES[(len(members) - 1) % len(DASHES)]
+        else:
             role = "ours" if algorithm.role == "chosen" else algorithm.role
             choices = LOOKS[role]
             colour, dash = choices[taken.get(role, 0) % len(choices)]
             taken[role] = taken.get(role, 0) + 1
-            looks[algorithm.label] = Look(PALETTE[colour], dash)
+        looks[algorithm.label] = Look(PALETTE[colour], dash)
     return looks
+
+
+def algorithms_of(experiment: Experiment) -> list[AnyAlgorithm]:
+    """Return the algorithms of an experiment and of its studies, each label once."""
+    found: dict[str, AnyAlgorithm] = {}
+    for several in (experiment.algorithms, *(study.algorithms for study in experiment.studies)):
+        for algorithm in several:
+            found.setdefault(algorithm.label, algorithm)
+    return list(found.values())
 
 
 @final
@@ -181,8 +199,8 @@ class Lines:
             rates = [self.measured.rate(place) for place in here]
             values = [self.measured.mean(place, column).times(factor) for place in here]
             notes = tuple(
-                f"<b>{algorithm}</b>, η = {place.budget:g}<br>violations per 1,000: {say_rate(rate)}"
-                f"<br>{name}: {say(value)}"
+                f"{algorithm}, η = {place.budget:g}\nviolations per 1,000: {say_rate(rate)}"
+                f"\n{name}: {say(value)}"
                 for place, rate, value in zip(here, rates, values, strict=True)
             )
             x = [1000 * rate.rate for rate in rates]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,11 @@ from chary.report.measured import Measured, Place
 from chary.standing import Standing
 from chary.statistics import Estimate
 from chary.sweeps.spec import MAIN
+from chary.texts import visible
+
+# Where a spreadsheet begins a formula: in front of a cell, or behind a semicolon, which is a comma in half of
+# the world. The wide signs are those of Japanese keyboards.
+FORMULA = re.compile(r"(^|;)(?=[\s\"']*[=+\-@\uff1d\uff0b\uff0d\uff20])")
 
 # The columns of a table on the page: headings, each with the text for a place.
 Cells: TypeAlias = Sequence[tuple[str, Callable[[Place], str]]]
@@ -162,8 +168,20 @@ def csv_bytes(rows: Sequence[Mapping[str, Any]]) -> bytes:
     writer = csv.DictWriter(target, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: "" if _unknown(value) else value for name, value in row.items()})
+        writer.writerow({name: _cell(value) for name, value in row.items()})
     return target.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    """Return a cell as a spreadsheet shows it unchanged: a text that would be a formula begins with a quote.
+
+    Example:
+        >>> _cell("=1+1"), _cell("chary; -1"), _cell(-1.5)
+        ("'=1+1", "chary;' -1", -1.5)
+    """
+    if isinstance(value, str):
+        return FORMULA.sub(r"\1'", visible(value))
+    return "" if _unknown(value) else value
 
 
 def _unknown(value: object) -> bool:

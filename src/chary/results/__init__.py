@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chary.errors import InvalidData, check_choice, check_installed
+from chary.errors import LARGEST, InvalidData, check_choice, check_installed, check_integer
 from chary.results.columns import POINTS, Columns, Schema
-from chary.storage.files import as_path, write_file, writing
+from chary.storage.files import as_path, understood, write_files, writing
 from chary.sweeps.family import AnyAlgorithm
 from chary.sweeps.folder import StoredRun, SweepFolder
 from chary.sweeps.spec import MAIN, Experiment, Planned
+from chary.texts import shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,11 +85,13 @@ def load_tables(where: str | Path) -> Tables:
         if stored is None or stored.spec.id != place.planned.spec.id:
             stored = folder.read(place.planned.spec.id)
         if place.judged not in found:
-            run = schema.judged(stored, place.budget)
-            found[place.judged] = (
-                _values(schema.runs, run) | _values(_PROVENANCE, stored),
-                _values(schema.curves, run),
-            )
+            # Files can be changed and their manifest with them: malformed values may lead to anything.
+            with understood(f"run {stored.spec.id} must contain what chary wrote, got something else"):
+                run = schema.judged(stored, place.budget)
+                found[place.judged] = (
+                    _typed(schema.runs, run) | _typed(_PROVENANCE, stored),
+                    _points(schema.curves, run),
+                )
     rows = [_values(_KEYS, place) | found[place.judged][0] for place in places]
     curves = [_values(_KEYS, place) | found[place.judged][1] for place in places]
     return Tables(
@@ -110,15 +113,14 @@ def write_tables(where: str | Path, tables: Tables | None = None) -> list[Path]:
     """
     both = load_tables(where) if tables is None else tables
     folder = Path(where) / "tables"
-    written = []
+    files: dict[Path, bytes] = {}
     with writing(Path(where), "DIR"):
-        folder.mkdir(exist_ok=True)
         for name, frame in zip(TABLES, both, strict=True):
             content = io.BytesIO()
             frame.write_parquet(content)
-            written.append(folder / f"{name}.parquet")
-            write_file(written[-1], content.getvalue())
-    return written
+            files[folder / f"{name}.parquet"] = content.getvalue()
+        write_files(files)
+    return list(files)
 
 
 def require_polars() -> None:
@@ -162,6 +164,27 @@ def _values(columns: Mapping[str, tuple[str, Callable[[Any], Any]]], run: object
     return {name: value(run) for name, (_, value) in columns.items()}
 
 
+def _typed(columns: Mapping[str, tuple[str, Callable[[Any], Any]]], run: object) -> dict[str, Any]:
+    """Return the values of a run, once each is missing or of its column's type."""
+    values = _values(columns, run)
+    for name, value in values.items():
+        kind = columns[name][0]
+        if value is not None and (not isinstance(value, _TYPES[kind]) or isinstance(value, bool)):
+            raise InvalidData(f"{name!r} must be {_WORDS[kind]} or missing, got {shown(value)}.")
+        if kind == "Int64" and value is not None:
+            check_integer(name, value, minimum=-LARGEST, error=InvalidData)
+    return values
+
+
+def _points(columns: Columns[Any], run: object) -> dict[str, Any]:
+    """Return the curves of a run, once all have as many points."""
+    values = _values(columns, run)
+    lengths = {name: np.shape(value) for name, value in values.items()}
+    if len(set(lengths.values())) > 1:
+        raise InvalidData(f"curves must have the same points, got {shown(lengths)}.")
+    return values
+
+
 def _joined(curves: list[dict[str, Any]], columns: Columns[Any]) -> dict[str, Any]:
     """Return the points of all runs as one set of columns, with the keys repeated."""
     if not curves:
@@ -175,6 +198,9 @@ def _joined(curves: list[dict[str, Any]], columns: Columns[Any]) -> dict[str, An
         joined[key] = [None if value != value else value for value in column.tolist()]
     return joined
 
+
+_TYPES: Mapping[str, Any] = {"String": str, "Float64": (int, float), "Int64": int}
+_WORDS = {"String": "a text", "Float64": "a number", "Int64": "a whole number"}
 
 _KEYS: Mapping[str, tuple[str, Callable[[_Place], Any]]] = {
     "study": ("String", lambda place: place.planned.study),

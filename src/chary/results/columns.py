@@ -84,6 +84,7 @@ STANDING: Columns[Judged] = {
     "per": ("String", lambda run: run.standing.per),
     "probability": ("Float64", lambda run: run.standing.probability),
     "given": ("String", lambda run: json.dumps(run.standing.given)),
+    "about": ("String", lambda run: run.standing.about),
 }
 
 

@@ -149,6 +149,11 @@ def _most(values: Ints) -> int | None:
     return int(values.max()) if len(values) else None
 
 
+def _of_canary(name: str) -> Callable[[TabularRun], float | None]:
+    """Return the function that looks up one fact about a canary, None for other agents."""
+    return lambda run: run.summary.get("canary", {}).get(name)
+
+
 def _over_time(name: str) -> Callable[[TabularRun], float | None]:
     """Return the function that looks up one fact about the baseline over time."""
     return lambda run: run.baseline[name]
@@ -204,6 +209,11 @@ RUNS: Columns[TabularRun] = {
     "value_failures": ("Int64", lambda run: run.summary["value_coverage_failures"]),
     "bonus_failures": ("Int64", lambda run: run.summary["bonus_coverage_failures"]),
     "charge_failures": ("Int64", lambda run: run.summary["charge_coverage_failures"]),
+    "canary_breaches": ("Int64", _of_canary("breaches")),
+    "canary_max_loss": ("Float64", _of_canary("max_loss")),
+    "canary_probability": ("Float64", _of_canary("mean_probability")),
+    "canary_promoted": ("Int64", _of_canary("promoted")),
+    "canary_dropped": ("Int64", _of_canary("dropped")),
 }
 CURVES: Columns[TabularRun] = {
     "episode": ("Int64", lambda run: run.at),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -10,6 +10,7 @@ from chary.shield.chains import Chain, MetaRollout
 from chary.shield.decision import Decision, Plan, room
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
+from chary.shield.worlds import Vote, Votes
 
 S = TypeVar("S")
 
@@ -32,7 +33,8 @@ class EpisodeEnd(NamedTuple, Generic[S]):
 class Account(Generic[S]):
     """One open episode of a shield: its ledger, the chain it feeds, and the chains it has touched.
 
-    `pending` is the step decided and not yet observed, as the state and the decision.
+    `pending` is the step decided and not yet observed, as the state and the decision. `deficits` has one
+    number per world, and none where no worlds vote.
     """
 
     plan: Plan[S]
@@ -48,18 +50,22 @@ class Account(Generic[S]):
     touched: set[Chain[S]] = field(default_factory=set)
     finished: list[MetaRollout[S]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+    deficits: MutableSequence[float] = field(default_factory=list)
 
     def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
         """Return the account as plain values, for `restored`; `keep` replaces transitions."""
         # The rest of a decision follows from the ledger.
         pending = self.pending and [self.pending[0], *self.pending[1][:3], self.pending[1].chain]
         fed = None if self.fed is None else self.fed.id
+        vote = None if self.pending is None else self.pending[1].vote
+        worlds = [[float(each) for each in self.deficits], vote and list(vote)]
         return [
             *(self.number, list(self.ledger), self.t, fed, pending),
             *(self.reached, self.terminated, self.explored, self.refused),
             sorted(chain.id for chain in self.touched if chain.id in open_chains),
             [rollout.record(keep) for rollout in self.finished],
             list(self.dropped),
+            *([worlds] if len(self.deficits) else []),
         ]
 
     @classmethod
@@ -70,8 +76,12 @@ class Account(Generic[S]):
         record: Sequence[Any],
         rule: Rule,
         recall: Callable[[Any], object],
+        votes: Votes | None = None,
     ) -> Account[S]:
         """Return the account that `record` was called on."""
+        deficits, vote = [], None
+        if votes is not None:
+            *record, (deficits, vote) = record
         number, ledger, t, fed, pending, *state, touched, finished, dropped = record
         now = cls(plan, number, Ledger(*ledger), t, None if fed is None else chains[fed])
         now.reached, now.terminated, now.explored, now.refused = state
@@ -79,8 +89,13 @@ class Account(Generic[S]):
             s, action, was_explored, charge, chain = pending
             deficit = now.ledger.deficit
             left = room(rule, deficit)
-            now.pending = (s, Decision(action, was_explored, charge, deficit, left, number, chain))
+            told = None if vote is None else Vote(*vote)
+            now.pending = (s, Decision(action, was_explored, charge, deficit, left, number, chain, told))
         now.touched = {chains[chain] for chain in touched}
         now.finished = [MetaRollout.restored(rollout, recall) for rollout in finished]
         now.dropped = list(dropped)
+        if votes is not None:
+            now.deficits = votes.deficits(votes.worlds)
+            for k, each in enumerate(deficits):
+                now.deficits[k] = each
         return now

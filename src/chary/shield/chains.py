@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from chary.errors import InvalidData
 from chary.shield.match import Matcher, same
+from chary.texts import shown
 
 S = TypeVar("S")
 
@@ -181,7 +182,7 @@ class Pool(Generic[S]):
         """
         if self._exact and reached is not s and _differ(reached, s):
             raise InvalidData(
-                f"'s' must be the state {how}, {reached!r}, got {s!r}. "
+                f"'s' must be the state {how}, {reached!r}, got {shown(s)}. "
                 "Finish the episode before deciding in the next one's first state."
             )
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import MutableSequence
+from typing import NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from chary.errors import InvalidAction, InvalidBudget, as_float, check_integer
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.rule import Rule
+from chary.shield.worlds import Vote
+from chary.texts import shown
 
 S_contra = TypeVar("S_contra", contravariant=True)
 
@@ -26,12 +29,21 @@ class Plan(Protocol[S_contra]):
         """Return an upper bound >= 0 on V_t(s) - Q_t(s, a) of the baseline; its own action should cost 0."""
 
 
+@runtime_checkable
+class PlanOfWorlds(Plan[S_contra], Protocol[S_contra]):
+    """A plan that prices a step in every world of a set, for a shield whose worlds vote."""
+
+    def charges(self, t: int, s: S_contra, a: int) -> MutableSequence[float]:
+        """Return V_t(s) - Q_t(s, a) of the baseline in each world, at least 0; the shield may change it."""
+
+
 class Decision(NamedTuple):
     """The action to play at one step, and its cost.
 
     `charge` is the cost booked for this step, `deficit` the ledger after it and `remaining` the room
     left under the rule's limit. `plan` is the number the episode began with; `chain` is the chain whose
-    explorer chose the action, -1 where the baseline did.
+    explorer chose the action, -1 where the baseline did. Where worlds decide, `vote` is the last vote of
+    this step, `vote.describe()` says it in a sentence, and `deficit` is the one that their panel decides by.
     """
 
     action: int
@@ -41,6 +53,7 @@ class Decision(NamedTuple):
     remaining: float
     plan: int
     chain: int
+    vote: Vote | None = None
 
 
 def afford(ledger: Ledger, charge: float, rule: Rule) -> tuple[bool, float, Ledger]:
@@ -69,6 +82,24 @@ def as_action(question: str, answer: object) -> int:
     )
 
 
+def price_in_worlds(
+    plan: Plan[S_contra], t: int, s: S_contra, a: int, *, trusted: bool
+) -> MutableSequence[float]:
+    """Return the charges of an action, one per world.
+
+    Raises:
+        InvalidBudget: if one is negative and the plan is not `trusted`.
+    """
+    # The shield has checked that it is one when the episode began.
+    charges = cast("PlanOfWorlds[S_contra]", plan).charges(t, s, a)
+    if not trusted and min(charges) < 0:
+        raise InvalidBudget(
+            f"'charges' must be numbers >= 0, got {min(charges)!r} at t = {t}, s = {s!r}, a = {a}. "
+            "Clip the gap of every world at 0."
+        )
+    return charges
+
+
 def price(plan: Plan[S_contra], t: int, s: S_contra, a: int) -> float:
     """Return the charge of an action.
 
@@ -84,7 +115,7 @@ def price(plan: Plan[S_contra], t: int, s: S_contra, a: int) -> float:
         charge = -math.inf
     if charge < 0:
         raise InvalidBudget(
-            f"'charge' must be a number >= 0, got {answer!r} at t = {t}, s = {s!r}, a = {a}. "
+            f"'charge' must be a number >= 0, got {shown(answer)} at t = {t}, s = {s!r}, a = {a}. "
             "Clip the bound at 0: max(v_upper - q_lower, 0)."
         )
     return charge

@@ -6,6 +6,7 @@ import sys
 from typing import NamedTuple
 
 from chary.errors import InvalidBudget, InvalidSetting, check_choice, check_real
+from chary.texts import shown
 
 RULES = ("strict", "capped", "paper", "unlimited", "closed")
 AFTER_REFUSAL = ("pause", "close")
@@ -78,7 +79,7 @@ class Rule(NamedTuple):
             return cls.capped(eta, step_bound=step_bound, after_refusal=after_refusal)
         if step_bound is not None:
             raise InvalidSetting(
-                f"'step_bound' belongs to rule 'capped' alone, got {step_bound!r} with rule {name!r}. "
+                f"'step_bound' belongs to rule 'capped' alone, got {shown(step_bound)} with rule {name!r}. "
                 "Leave it out or choose rule 'capped'."
             )
         if name == "strict":

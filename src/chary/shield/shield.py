@@ -8,10 +8,21 @@ from typing import Any, Generic, TypeVar
 from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_choice, check_integer, check_truth
 from chary.shield.account import Account, EpisodeEnd
 from chary.shield.chains import Chain, Pool, Step
-from chary.shield.decision import Decision, Plan, afford, as_action, price, room
+from chary.shield.decision import (
+    Decision,
+    Plan,
+    PlanOfWorlds,
+    afford,
+    as_action,
+    price,
+    price_in_worlds,
+    room,
+)
 from chary.shield.ledger import Ledger
 from chary.shield.match import Matcher, same
 from chary.shield.rule import Rule
+from chary.shield.worlds import Vote, Votes
+from chary.texts import shown
 
 S = TypeVar("S")
 
@@ -32,6 +43,8 @@ class Shield(Generic[S]):
             advanced (0: at the end of that very episode); None waits for ever.
         chains: False is the naive strategy: explore from the start of each episode until refused.
         match: whether a state is a chain's target: `same`, or `within(radius)`.
+        votes: where every step is put to the vote of worlds, how they vote: every episode then keeps a
+            deficit per world, and plans must be `PlanOfWorlds`.
 
     Attributes:
         finished: chains that became meta-rollouts.
@@ -70,11 +83,12 @@ class Shield(Generic[S]):
         patience: int | None = None,
         chains: bool = True,
         match: Matcher[S] = same,
+        votes: Votes | None = None,
     ) -> None:
         if not isinstance(rule, Rule):
-            raise InvalidSetting(f"'rule' must be a Rule, got {rule!r}. Use Rule.strict(eta).")
+            raise InvalidSetting(f"'rule' must be a Rule, got {shown(rule)}. Use Rule.strict(eta).")
         if not callable(match):
-            raise InvalidSetting(f"'match' must be callable, got {match!r}. Use same or within(radius).")
+            raise InvalidSetting(f"'match' must be callable, got {shown(match)}. Use same or within(radius).")
         check_truth("chains", chains)
         # Chains off means one block of exploration from t = 0, which is what closing does.
         self._rule = rule if chains else rule._replace(closes=True)
@@ -84,6 +98,7 @@ class Shield(Generic[S]):
             patience = check_integer("patience", patience, minimum=0, way_out="Use None to wait for ever.")
         self._patience = patience
         self._chains = chains
+        self._votes = votes
         self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
         self._episodes: dict[Hashable, Account[S]] = {}
         self._ended = 0
@@ -113,7 +128,12 @@ class Shield(Generic[S]):
         Raises:
             OutOfOrder: if the episode is open already.
             InvalidData: if `episode` cannot name one.
+            InvalidSetting: if worlds vote and the plan has none.
         """
+        if self._votes is not None and not isinstance(plan, PlanOfWorlds):
+            raise InvalidSetting(
+                f"'plan' must price steps in worlds, got {type(plan).__name__} without 'charges'."
+            )
         try:
             is_open = episode in self._episodes
         except TypeError:
@@ -122,9 +142,11 @@ class Shield(Generic[S]):
             ) from None
         if is_open:
             raise OutOfOrder(
-                f"'begin' must open a new episode, got {episode!r}, which is open. Finish it first."
+                f"'begin' must open a new episode, got {shown(episode)}, which is open. Finish it first."
             )
-        self._episodes[episode] = Account(plan, number)
+        now = self._episodes[episode] = Account(plan, number)
+        if self._votes is not None:
+            now.deficits = self._votes.deficits(self._votes.worlds)
 
     def decide(self, episode: Hashable, t: int, s: S, *, proposal: int | None = None) -> Decision:
         """Return the action to play at step `t` in state `s`, eq. (5), and book what it costs.
@@ -156,11 +178,12 @@ class Shield(Generic[S]):
         # Nothing is changed before every call of the plan has returned: an error costs nothing.
         plan, ledger, rule = now.plan, now.ledger, self._rule
         explored, action, cost = False, 0, 0.0
+        vote: Vote | None = None
         chosen: Chain[S] | None = None
         refused: list[Chain[S]] = []
         if proposal is not None:
             action = as_action("proposal", proposal)
-            explored, cost, ledger = self._put(now, t, s, action)
+            explored, cost, ledger, vote = self._put(now, t, s, action)
         else:
             # Many chains may wait here, but they propose few actions: each is priced once.
             unaffordable: list[int] = []
@@ -168,7 +191,7 @@ class Shield(Generic[S]):
                 clock = chain.length if self._by_meta_clock and not chain.complete else t
                 action = as_action("explore", plan.explore(chain.id, clock, s))
                 if action not in unaffordable:
-                    explored, cost, ledger = self._put(now, t, s, action)
+                    explored, cost, ledger, vote = self._put(now, t, s, action)
                     if explored:
                         chosen = chain
                         break
@@ -190,7 +213,7 @@ class Shield(Generic[S]):
         now.ledger = ledger
         deficit = ledger.deficit
         chain_id = -1 if chosen is None else chosen.id
-        decision = Decision(action, explored, cost, deficit, room(rule, deficit), now.number, chain_id)
+        decision = Decision(action, explored, cost, deficit, room(rule, deficit), now.number, chain_id, vote)
         now.pending = (self._pool.keep(s), decision)
         return decision
 
@@ -294,7 +317,7 @@ class Shield(Generic[S]):
         chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each, recall) for each in record["chains"]}
         self._ended, self.finished, self.abandoned, self.dropped, self.blocked = record["counters"]
         self._episodes = {
-            episode: Account.restored(plans[episode], chains, kept, self._rule, recall)
+            episode: Account.restored(plans[episode], chains, kept, self._rule, recall, self._votes)
             for episode, *kept in record["episodes"]
         }
         self._pool.restore(record["started"], chains.values())
@@ -313,8 +336,17 @@ class Shield(Generic[S]):
         ended = (*(rollout.chain for rollout in now.finished), *now.dropped, *abandoned)
         return EpisodeEnd(tuple(now.finished), abandoned, ended, blocked, now.explored)
 
-    def _put(self, now: Account[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger]:
-        return afford(now.ledger, price(now.plan, t, s, action), self._rule)
+    def _put(self, now: Account[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger, Vote | None]:
+        """Return whether a step is afforded, its cost, the ledger after it, and the vote if there is one.
+
+        Each world's own charge is booked with the vote: no call of the plan may come after it.
+        """
+        votes, before = self._votes, now.ledger
+        if votes is None:
+            return *afford(before, price(now.plan, t, s, action), self._rule), None
+        charges = price_in_worlds(now.plan, t, s, action, trusted=votes.trusted)
+        vote, ledger = votes.vote(now.deficits, charges, before, self._rule, votes.panel)
+        return vote.afforded, ledger.deficit - before.deficit if vote.afforded else 0.0, ledger, vote
 
     def _open_episode(self, call: str, episode: Hashable) -> Account[S]:
         try:
@@ -322,7 +354,7 @@ class Shield(Generic[S]):
         except TypeError:
             now = None
         if now is None:
-            raise OutOfOrder(f"{call!r} must name an open episode, got {episode!r}. Call begin first.")
+            raise OutOfOrder(f"{call!r} must name an open episode, got {shown(episode)}. Call begin first.")
         return now
 
     def _check_step(self, now: Account[S], episode: Hashable, t: int, s: S) -> None:
@@ -339,10 +371,10 @@ class Shield(Generic[S]):
         if now.terminated or now.t == self._horizon:
             how = "reached a terminal state" if now.terminated else f"has played all {self._horizon} steps"
             raise OutOfOrder(
-                f"'decide' must name an episode still going, got {episode!r}, which {how}. Call finish."
+                f"'decide' must name an episode still going, got {shown(episode)}, which {how}. Call finish."
             )
         raise OutOfOrder(
-            f"'t' must be the next step of episode {episode!r}, {now.t}, got {t!r}. "
+            f"'t' must be the next step of episode {episode!r}, {now.t}, got {shown(t)}. "
             "Steps are decided in order."
         )
 

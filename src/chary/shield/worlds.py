@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -13,11 +14,13 @@ from chary.shield.rule import Rule
 
 
 class Panel(NamedTuple):
-    """The part of the worlds that must agree: all but `allowed`, or with none allowed mean + `z` * sd.
+    """The part of the worlds that must agree: all but `allowed` or, where that is -1, all and a tail beyond.
 
     Example:
-        >>> Panel.of(0.05, worlds=64)[0], round(Panel.of(0.001, worlds=64).z, 2)
-        (3, 3.09)
+        >>> Panel.of(0.05, worlds=64)[0], Panel.of(0.001, worlds=64).allowed
+        (2, -1)
+        >>> round(Panel.of(0.001, worlds=64).z, 2)
+        3.09
     """
 
     allowed: int
@@ -27,12 +30,15 @@ class Panel(NamedTuple):
     def of(cls, risk: float, *, worlds: int) -> Panel:
         """Return the panel for the probability `risk`, in (0, 1), of exceeding the budget in an episode.
 
-        A share `risk` of the worlds may exceed it. Where that is less than one world, the normal quantile
-        z of 1 - `risk` takes its place.
+        The truth is one more draw from the posterior. By symmetry it is among the m + 1 largest of it and n
+        worlds with probability (m + 1) / (n + 1), so m worlds may exceed the budget if that is at most
+        `risk`. Where it is not even for m = 0, no world may, and besides mean + z * sd of all worlds must be
+        within the budget, with the normal quantile z of 1 - `risk`.
         """
         risk = check_real("risk", risk, low=0.0, high=1.0, open_low=True, open_high=True)
         check_integer("worlds", worlds, minimum=2)
-        return cls(math.floor(risk * worlds), NormalDist().inv_cdf(1.0 - risk))
+        # The tiny term: 0.05 * 20 is 1.
+        return cls(math.floor(risk * (worlds + 1) + 1e-9) - 1, NormalDist().inv_cdf(1.0 - risk))
 
 
 class Vote(NamedTuple):
@@ -61,22 +67,23 @@ class Vote(NamedTuple):
 def upper(values: Sequence[float], panel: Panel) -> float:
     """Return what a panel takes for an upper bound on values, one per world.
 
-    The largest but `allowed`, or mean + z * sd, which is the value itself where there is only one.
+    The largest but `allowed`, or the larger of the largest and mean + z * sd. A single value is its own
+    bound.
 
     Example:
         >>> upper([0.1, 0.4, 0.2, 0.3], Panel(allowed=1, z=3.0))
         0.3
     """
     n = len(values)
-    if panel.allowed > 0 and n > 1:
-        bound, place = math.inf, -1
-        for _ in range(min(panel.allowed + 1, n)):
-            # The next one in descending order; of equal values the first comes first.
-            largest, where = -math.inf, -1
-            for k in range(n):
-                if (values[k] < bound or (values[k] == bound and k > place)) and values[k] > largest:
-                    largest, where = values[k], k
-            bound, place = largest, where
+    bound, place = math.inf, -1
+    for _ in range(min(max(panel.allowed, 0) + 1, n)):
+        # The next one in descending order; of equal values the first comes first.
+        largest, where = -math.inf, -1
+        for k in range(n):
+            if (values[k] < bound or (values[k] == bound and k > place)) and values[k] > largest:
+                largest, where = values[k], k
+        bound, place = largest, where
+    if panel.allowed >= 0:
         return bound
     total = 0.0
     for k in range(n):
@@ -85,7 +92,7 @@ def upper(values: Sequence[float], panel: Panel) -> float:
     squares = 0.0
     for k in range(n):
         squares += (values[k] - mean) * (values[k] - mean)
-    return mean + panel.z * math.sqrt(squares / max(n - 1, 1))
+    return max(bound, mean + panel.z * math.sqrt(squares / max(n - 1, 1)))
 
 
 def vote_into(
@@ -97,26 +104,48 @@ def vote_into(
 ) -> tuple[Vote, Ledger]:
     """Decide one step by the vote of all worlds, and book each world's own charge if it is afforded.
 
-    `deficits` and `charges` have one number per world, charges finite and >= 0; the charges are replaced by
-    the deficits with them. `ledger` keeps the panel's deficit and whether exploring is closed.
+    `deficits` and `charges` have one number per world, charges >= 0; the charges are replaced by the
+    deficits with them. A step with a charge that is not finite is refused. `ledger` keeps the panel's
+    deficit and whether exploring is closed.
 
     Example:
         >>> deficits = [0.0, 0.1, 0.0]
         >>> vote_into(deficits, [0.1, 0.1, 0.2], Ledger(), Rule.strict(0.3), Panel(0, 0.0))[1]
-        Ledger(closed=False, deficit=0.16666666666666666)
+        Ledger(closed=False, deficit=0.2)
         >>> deficits
         [0.1, 0.2, 0.2]
     """
-    n, within, worst = len(deficits), 0, 0.0
+    n, within, worst, total = len(deficits), 0, 0.0, 0.0
     for k in range(n):
         alone, _ = authorise(Ledger(ledger.closed, deficits[k]), True, charges[k], rule)
         within += alone
         charges[k] += deficits[k]
         worst = max(worst, charges[k])
+        total += charges[k]
     deficit = upper(charges, panel)
     afforded, after = authorise(Ledger(ledger.closed, 0.0), True, deficit, rule)
-    if afforded:
+    if afforded and total < math.inf:
         for k in range(n):
             deficits[k] = charges[k]
         return Vote(True, within, n, deficit, worst), Ledger(after.closed, deficit)
     return Vote(False, within, n, deficit, worst), Ledger(after.closed, ledger.deficit)
+
+
+def no_deficits(worlds: int) -> MutableSequence[float]:
+    """Return the deficits of an episode that has spent nothing."""
+    return [0.0] * worlds
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """How the worlds of a shield's plans vote: their number and the panel.
+
+    `vote` is `vote_into`, or the same compiled, and `deficits` makes the sequences that it takes. Charges of
+    plans that are `trusted` are not looked through for negative ones.
+    """
+
+    worlds: int
+    panel: Panel
+    vote: Callable[..., tuple[Vote, Ledger]] = vote_into
+    deficits: Callable[[int], MutableSequence[float]] = no_deficits
+    trusted: bool = False

@@ -17,7 +17,7 @@ from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Floats, Ints
 from chary.audit import check_value_cap
-from chary.errors import InvalidSetting, check_choice, check_integer, check_seed
+from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
 from chary.simulation._calibration import nearest_calibration
@@ -29,6 +29,7 @@ from chary.simulation._record import new_record
 from chary.simulation._worlds_run import WorldsRun
 from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, CanaryLog, ChainLog, Run, Steps, no_chains
 from chary.standing import Grounds
+from chary.texts import shown
 
 __all__ = ["DRIVERS", "Simulation", "simulate"]
 
@@ -80,7 +81,7 @@ def simulate(
         3
     """
     if progress is not None and not callable(progress):
-        raise InvalidSetting(f"'progress' must be a function of two numbers, got {progress!r}.")
+        raise InvalidSetting(f"'progress' must be a function of two numbers, got {shown(progress)}.")
     report = progress or (lambda done, total: None)
     simulation = Simulation(
         mdp,
@@ -141,11 +142,11 @@ class Simulation:
                 f"'agent' must be one of {', '.join(spec.__name__ for spec in AGENTS.values())}, "
                 f"got {type(agent).__name__}."
             )
-        check_integer("episodes", episodes, minimum=1)
-        check_integer("warmup", warmup, minimum=0)
+        check_integer("episodes", episodes, minimum=1, largest=MOST_EPISODES)
+        check_integer("warmup", warmup, minimum=0, largest=MOST_EPISODES)
         check_seed(seed)
         if not isinstance(record_steps, bool):
-            raise InvalidSetting(f"'record_steps' must be True or False, got {record_steps!r}.")
+            raise InvalidSetting(f"'record_steps' must be True or False, got {shown(record_steps)}.")
         check_choice("coverage", coverage, COVERAGES)
         check_choice("driver", driver, DRIVERS)
         check_choice("planner", planner, PLANNERS)
@@ -167,12 +168,12 @@ class Simulation:
         check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
         self._record = new_record(episodes, mdp.horizon, steps=record_steps)
         self.compiled: CompiledRun | WorldsRun | CanaryRun | None = None
-        if isinstance(agent, WorldsSpec) and agent.bonus == POSTERIOR:
-            if driver == "step" or coverage == COVERAGES[EVERYWHERE] or check_every:
-                raise InvalidSetting(
-                    f"'driver' must be 'compiled', 'coverage' 'played' and 'check_every' 0 with bonus "
-                    f"'posterior', got {driver!r}, {coverage!r} and {check_every}."
-                )
+        if agent.bonus == POSTERIOR and (coverage == COVERAGES[EVERYWHERE] or check_every):
+            raise InvalidSetting(
+                f"'coverage' must be 'played' and 'check_every' 0 with bonus 'posterior', got {coverage!r} "
+                f"and {check_every}: worlds have no bounds on values to compare."
+            )
+        if isinstance(agent, WorldsSpec) and agent.bonus == POSTERIOR and driver == DRIVERS[0]:
             self.compiled = WorldsRun(
                 self._record,
                 mdp,
@@ -299,6 +300,9 @@ class Simulation:
     def _grounds(self) -> Grounds:
         """Return everything that the promise leans on, the calibration of a scaled bonus included."""
         grounds = self.agent.grounds(self.mdp.told(self.agent.reward))
+        if isinstance(self.agent, CharyUCBVI) and self.agent.bonus == POSTERIOR:
+            used = {"problem": self.mdp.name, **self.agent.calibrated(self.episodes, self._warmup)}
+            return self.agent.with_measured_risk(grounds, used)
         if not isinstance(self.agent, CharyUCBVI) or grounds.bounds is None or grounds.bounds.certified:
             return grounds
         record, outside = nearest_calibration(

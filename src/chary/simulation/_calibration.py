@@ -27,7 +27,7 @@ def nearest_calibration(
         warmup: Number of random episodes before them.
     """
     records: Sequence[CalibrationRecord] = () if mdp.name not in NAMES else preset(mdp.name).calibration
-    if agent.calibration is not None:
+    if isinstance(agent.calibration, CalibrationRecord):
         records = (agent.calibration,)
     used = {"problem": mdp.name, **agent.calibrated(episodes, warmup)}
     found: CalibrationRecord | None = None

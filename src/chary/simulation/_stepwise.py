@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents.comparison import MixtureSpec, Random
-from chary.agents.protocol import AgentSpec
+from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.tabular import TabularAgent
 from chary.arrays import Ints
 from chary.envs.tabular_env import TabularEnv
 from chary.mdp import FiniteMDP
 from chary.planner._backup import Scratch
 from chary.planner._full import CHARGES, PAPER, plan_into
+from chary.planner.joint import JointPlan
+from chary.planner.plan import TabularPlan
 from chary.randomness import generator_for, seed_for
 from chary.rollouts import Episode, rollout
 from chary.simulation._episode import new_playing
@@ -27,6 +29,7 @@ from chary.simulation._judge import (
     true_value,
 )
 from chary.simulation._record import Record, first_deviation_into, judge_into, keep_steps_into
+from chary.simulation._worlds import judge_worlds_into
 from chary.simulation.run import CHAIN_COLUMNS, ChainLog
 
 
@@ -51,15 +54,18 @@ def play_steps(
         value = true_value(judge, frozen, scratch)[0]
         agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
     playing = new_playing(mdp.horizon)
-    kind = CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
+    with_worlds = spec.bonus == POSTERIOR
+    kind = PAPER if with_worlds else CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
 
     def judge_episode(episode: Episode) -> None:
         k, steps = episode.number, len(episode.transitions)
         pinned = agent.plan_of(k)
-        knowledge, arrays = pinned.knowledge, pinned.arrays
-        if judge.coverage == EVERYWHERE and not spec.shielded:
+        arrays, everywhere = pinned.arrays, judge.coverage == EVERYWHERE
+        if everywhere and not spec.shielded:
+            assert isinstance(pinned, TabularPlan)
+            known = pinned.knowledge
             # An agent without a shield has no use for the upper value of its baseline; the judge has.
-            plan_into(arrays, knowledge.rows, knowledge.radii, prior, kind, True, scratch)
+            plan_into(pinned.arrays, known.rows, known.radii, prior, kind, True, scratch)
         for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
             playing.states[t], playing.states[t + 1] = step.state, step.next_state
             playing.actions[t], playing.explored[t] = step.action, decision.explored
@@ -71,13 +77,15 @@ def play_steps(
             )
         columns.deficit[k] = episode.decisions[-1].deficit
         columns.length[k] = steps
-        everywhere = judge.coverage == EVERYWHERE
         first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere)
         evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
         columns.baseline_value[k] = mean_at_start(judge, judge.v_true)
-        rows, radii = knowledge.rows, knowledge.radii
         priced = spec.shielded
-        judge_into(columns, judge, k, kind, rows, radii, arrays, playing, steps, priced, scratch)
+        if isinstance(pinned, JointPlan):
+            judge_worlds_into(columns, judge, k, arrays.baseline, playing, steps, priced)
+        else:
+            rows, radii = pinned.knowledge.rows, pinned.knowledge.radii
+            judge_into(columns, judge, k, kind, rows, radii, pinned.arrays, playing, steps, priced, scratch)
         keep_steps_into(record.steps, k, playing, steps)
 
     chains = {name: np.zeros(episodes, dtype) for name, dtype in CHAIN_COLUMNS.items()}

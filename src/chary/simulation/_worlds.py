@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chary._compile import bare, calling, folded, jit
+from chary._compile import bare, calling, folded, jit, kernel_of
 from chary.arrays import Floats, Ints
 from chary.model._world_draws import WorldRows
 from chary.model.rows import Rows
-from chary.planner._worlds import Shape, WorldPlan, gaps_into
+from chary.planner._worlds import Shape, WorldPlan, gaps_into, upper_kernel
 from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
-from chary.shield.worlds import Panel, upper, vote_into
+from chary.shield.worlds import Panel, vote_into
 from chary.simulation._chains import (
     FED,
     Chains,
@@ -32,14 +32,14 @@ from chary.simulation._judge import Judge, charge_fails, judge_deficit, judge_re
 from chary.simulation._record import EpisodeColumns, Record, first_deviation_kernel, keep_steps_kernel
 
 # The shield's functions take any sequences; compiled, they are given arrays.
-upper_kernel: Any = bare(upper)
-vote_kernel: Any = bare(calling(vote_into, authorise=bare(authorise), upper=upper_kernel))
+authorise_kernel: Any = bare(authorise)
+vote_kernel: Any = bare(calling(vote_into, authorise=authorise_kernel, upper=upper_kernel))
 
 
 class WorldPlayer(NamedTuple):
     """An agent with its worlds and the plan in use.
 
-    `deficits` and `charges` have one number per judging world, or only one where the ledger is a scalar;
+    `deficits` and `charges` have one number per judging world, or only one where a single ledger is kept;
     `gaps` (K,) is room for one step. Where steps are not `priced` there is no budget.
     """
 
@@ -61,6 +61,31 @@ class Seen(NamedTuple):
     nexts: Ints
     rewards: Floats
     used: Ints
+
+
+@jit
+def judge_worlds_into(
+    columns: EpisodeColumns,
+    judge: Judge,
+    k: int,
+    baseline: Ints,
+    playing: Playing,
+    steps: int,
+    priced: bool,
+) -> None:
+    """Write what episode k really cost; `judge.v_true` is the value of the baseline in use."""
+    columns.regret[k] = judge_regret(judge, playing, steps)
+    if columns.deviating_steps[k] > 0:
+        columns.true_deficit[k], columns.signed_deficit[k], columns.largest_gap[k] = judge_deficit(
+            judge, judge.v_true, baseline, playing, steps
+        )
+        columns.charge_failed[k] = priced and charge_fails(judge, baseline, playing, steps)
+    columns.incumbent_deficit[k], _, _ = judge_deficit(
+        judge, judge.v_incumbent, judge.incumbent, playing, steps
+    )
+
+
+judge_worlds_kernel = kernel_of(judge_worlds_into)
 
 
 @jit
@@ -100,7 +125,7 @@ def play_worlds_block(
         columns.length[k] = steps
         first_deviation_kernel(columns, k, plan.baseline, playing, steps, False)
         columns.baseline_value[k] = worth
-        _judge_into(columns, judge, k, plan.baseline, playing, steps, player.priced)
+        judge_worlds_kernel(columns, judge, k, plan.baseline, playing, steps, player.priced)
         keep_steps_kernel(record.steps, k, playing, steps)
         note_into(seen, playing, steps)
     return block.last
@@ -184,14 +209,19 @@ def _step(
         a: int = np.int64(chains.explorer[slot, clock, s])  # type: ignore[assignment]
         if fed or chains.prices[a] < 0.0:
             charge, before = _price_into(player, t, s, a), ledger.deficit
-            vote, ledger = vote_kernel(player.deficits, player.charges, ledger, player.rule, player.panel)
-            if vote.afforded:
+            if len(player.deficits) > 1:
+                vote, ledger = vote_kernel(player.deficits, player.charges, ledger, player.rule, player.panel)
+                afforded, booked = vote.afforded, ledger.deficit - before
+            else:
+                afforded, ledger = authorise_kernel(ledger, True, charge, player.rule)
+                booked = min(charge, player.rule.step_bound)
+            if afforded:
                 if not fed:
                     leave_into(chains, slot)
                     chains.status[slot] = FED
                     chains.live[Live.FED] = slot
                     chains.live[Live.EXTRA] = 0
-                return Proposal(a, True, charge, ledger.deficit - before, chains.number[slot]), ledger
+                return Proposal(a, True, charge, booked, chains.number[slot]), ledger
             chains.prices[a] = charge
         if extra:
             chains.live[Live.REFUSED] = 1
@@ -221,31 +251,7 @@ def _price_into(player: WorldPlayer, t: int, s: int, a: int) -> float:
         return 0.0
     gaps_into(gaps, player.plan, player.rows, player.shape, t, s, a)
     charge: float = upper_kernel(gaps, player.panel)
-    if len(charges) == 1:
-        charges[0] = charge
-    else:
+    if len(charges) > 1:
         for j in range(len(charges)):
             charges[j] = gaps[j]
     return charge
-
-
-@bare
-def _judge_into(
-    columns: EpisodeColumns,
-    judge: Judge,
-    k: int,
-    baseline: Ints,
-    playing: Playing,
-    steps: int,
-    priced: bool,
-) -> None:
-    """Write what episode k really cost; `judge.v_true` is the value of the baseline in use."""
-    columns.regret[k] = judge_regret(judge, playing, steps)
-    if columns.deviating_steps[k] > 0:
-        columns.true_deficit[k], columns.signed_deficit[k], columns.largest_gap[k] = judge_deficit(
-            judge, judge.v_true, baseline, playing, steps
-        )
-        columns.charge_failed[k] = priced and charge_fails(judge, baseline, playing, steps)
-    columns.incumbent_deficit[k], _, _ = judge_deficit(
-        judge, judge.v_incumbent, judge.incumbent, playing, steps
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
 from typing import Any, final
@@ -11,18 +10,17 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.agents._world_schedule import EXPLORERS, WorldSchedule
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
 from chary.errors import InvalidData
 from chary.mdp import FiniteMDP
-from chary.model.rows import empty_rows, pair_states
+from chary.model.rows import empty_rows
 from chary.model.worlds import Worlds
 from chary.planner._backup import Scratch
-from chary.planner._worlds import new_world_plan, plan_worlds_into, shape_of
+from chary.planner._worlds import new_world_plan
 from chary.randomness import generator_for
-from chary.shield import Rule
-from chary.shield.worlds import Panel
 from chary.simulation._chains import FREE, PENDING, new_chains
 from chary.simulation._compiled import Arrays, Blocks, arrays_of, chain_log_of
 from chary.simulation._episode import Block, new_playing, new_world
@@ -30,9 +28,6 @@ from chary.simulation._judge import Judge, mean_at_start, set_incumbent_into, tr
 from chary.simulation._record import Record
 from chary.simulation._worlds import Seen, WorldPlayer, play_worlds_block, warm_worlds_block
 from chary.simulation.run import ChainLog
-
-# The worlds that explore, apart from those that judge. Chains take them in turn.
-EXPLORERS = 16
 
 
 @final
@@ -59,29 +54,21 @@ class WorldsRun:
         setting = mdp.told(agent.reward)
         self._setting = setting
         H, K = setting.horizon, agent.worlds
-        self._generator = generator_for(seed, "worlds")
         shield = agent if isinstance(agent, CharyUCBVI) else None
-        self._optimistic = shield is not None and shield.explorer == "optimistic"
-        self.worlds = Worlds(
-            setting,
-            K + EXPLORERS,
-            self._generator,
-            kind=agent.world_prior,
-            kappa=agent.kappa,
+        generator = generator_for(seed, "agent")
+        self._schedule = WorldSchedule(
+            agent, setting, prior=prior, rank=agent.tie_rank(setting, generator), generator=generator
         )
-        rank = agent.tie_rank(setting, generator_for(seed, "agent"))
-        # The prior policy's action comes before all others.
-        rank = np.where(prior[pair_states(setting)] == setting.pair_action, -1, rank)
-        ledgers = K if shield and shield.charge == "worlds" else 1
+        schedule = self._schedule
         self._player = WorldPlayer(
-            rows=self.worlds.rows,
-            shape=shape_of(setting, rank),
+            rows=schedule.worlds.rows,
+            shape=schedule.shape,
             plan=new_world_plan(setting, K, EXPLORERS),
-            rule=shield.resolved_rule(setting.scale.span) if shield else Rule.unlimited(),
-            panel=Panel.of(shield.risk if shield else 0.5, worlds=K),
-            priced=shield is not None,
-            deficits=np.zeros(ledgers),
-            charges=np.zeros(ledgers),
+            rule=schedule.rule,
+            panel=schedule.panel,
+            priced=agent.shielded,
+            deficits=np.zeros(schedule.ledgers),
+            charges=np.zeros(schedule.ledgers),
             gaps=np.zeros(K),
         )
         self.chains = new_chains(
@@ -94,9 +81,14 @@ class WorldsRun:
             patience=shield.patience if shield else None,
             episodes=episodes,
         )
-        self._seen, self._due, self.plans = _room(0), 1, 0
+        self._seen, self.plans = _room(0), 0
         self._world, self._playing = new_world(mdp), new_playing(H)
         self._blocks = Blocks(H, seed, ("world", "agent"))
+
+    @property
+    def worlds(self) -> Worlds:
+        """The worlds of the agent."""
+        return self._schedule.worlds
 
     @property
     def done(self) -> int:
@@ -136,7 +128,7 @@ class WorldsRun:
         """Return all that the rest of the run depends on, as arrays that share no memory with it."""
         used, n = self.chains.status != FREE, self._seen.used[0]
         chains = {name: value for name, value in arrays_of(self.chains).items() if name != "explorer"}
-        generators = [self._generator.bit_generator.state, *self._blocks.generator_states()]
+        generators = [self.worlds.generator.bit_generator.state, *self._blocks.generator_states()]
         groups: dict[str, Mapping[str, NDArray[Any]]] = {
             "worlds": self.worlds.to_arrays(),
             "chains": {**chains, "explorer": self.chains.explorer[used]},
@@ -144,7 +136,7 @@ class WorldsRun:
             "log": {name: array[: self.done] for name, array in self._record.arrays().items()},
             "run": {
                 "frozen": self._frozen,
-                "numbers": np.array([self.done, self._due, self.plans]),
+                "numbers": np.array([self.done, self.plans]),
                 "seconds": np.array(self.seconds),
                 "generators": np.array(json.dumps(generators)),
             },
@@ -172,7 +164,7 @@ class WorldsRun:
                 key.removeprefix(f"{group}."): each for key, each in state.items() if key.startswith(group)
             }
 
-        done, self._due, self.plans = (int(each) for each in state["run.numbers"])
+        done, self.plans = (int(each) for each in state["run.numbers"])
         self.worlds.restore(of("worlds"))
         for name, array in arrays_of(self.chains).items():
             if name != "explorer":
@@ -183,14 +175,14 @@ class WorldsRun:
         self._plan()
         seen = of("seen")
         n = len(seen["pairs"])
-        self._seen = _room(max(self._due, n) + self._setting.horizon)
+        self._seen = _room(max(self._schedule.due, n) + self._setting.horizon)
         for name, array in seen.items():
             getattr(self._seen, name)[:n] = array
         self._seen.used[0] = n
         self._begin_from(np.array(state["run.frozen"]))
         self.seconds = float(state["run.seconds"])
         worlds, *others = json.loads(str(state["run.generators"]))
-        self._generator.bit_generator.state = worlds
+        self.worlds.generator.bit_generator.state = worlds
         self._blocks.restore(done, others)
 
     def _begin_from(self, frozen: Ints) -> None:
@@ -203,17 +195,15 @@ class WorldsRun:
         """Teach the worlds what was seen since the last plan, and plan again."""
         seen = self._seen
         n = int(seen.used[0])
-        self.worlds.learn(seen.pairs[:n], seen.nexts[:n], seen.rewards[:n])
-        self._due = max(1, math.ceil(self._agent.growth * self.worlds.learnt))
-        self._seen = _room(self._due + self._setting.horizon)
+        self._schedule.learn(seen.pairs[:n], seen.nexts[:n], seen.rewards[:n])
+        self._seen = _room(self._schedule.due + self._setting.horizon)
         self.plans += 1
         self._plan()
 
     def _plan(self) -> None:
-        self._player = self._player._replace(rows=self.worlds.rows)
-        player, judge = self._player, self._judge
-        optimism = 1.0 if self._optimistic else math.nan
-        plan_worlds_into(player.plan, player.rows, player.shape, self._agent.pessimism, optimism)
+        player = self._player._replace(rows=self.worlds.rows)
+        self._player = player = player._replace(plan=self._schedule.planned(player.plan))
+        judge = self._judge
         # A chain without a step has no explorer to be true to: it takes the newest.
         for slot in np.flatnonzero((self.chains.status == PENDING) & (self.chains.length == 0)):
             self.chains.explorer[slot] = player.plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
@@ -221,7 +211,7 @@ class WorldsRun:
         self._worth = mean_at_start(judge, judge.v_true)
 
     def _play(self, block: Block) -> int:
-        if self._seen.used[0] >= self._due:
+        if self._seen.used[0] >= self._schedule.due:
             self._learn()
         return self._call(block)
 
@@ -235,7 +225,7 @@ class WorldsRun:
             self._playing,
             self._seen,
             self._record,
-            self._due,
+            self._schedule.due,
             self._worth,
         )
 

@@ -19,7 +19,8 @@ from chary.audit import baseline_over_time, violates
 from chary.errors import InvalidSetting, check_choice, check_real
 from chary.mdp import RewardScale
 from chary.standing import Standing
-from chary.storage.files import as_json, npz_bytes
+from chary.storage.archives import npz_bytes
+from chary.storage.files import as_json
 
 RUN_FILES = ("episodes.csv", "run.npz", "run.json")
 

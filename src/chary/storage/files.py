@@ -1,25 +1,25 @@
-"""Files on disk: written whole or not at all, arrays without pickle, and standard JSON."""
+"""Files on disk: written whole or not at all, read up to a limit, and standard JSON and TOML."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
+import re
+import stat
 import struct
 import tempfile
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from chary.errors import InvalidData, InvalidSetting, Unwritable
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from chary.errors import CharyError, InvalidData, InvalidSetting, Unwritable
+from chary.texts import shown
 
 # Exceptions of NumPy and zipfile on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
 UNREADABLE = (
@@ -38,6 +38,16 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
+
+# Bytes of the largest text that is parsed: experiments, calibrations, descriptions of runs.
+LARGEST_TEXT = 1 << 26
+# Bytes of the largest other file where the system does not say how much memory it has.
+LARGEST_FILE = 1 << 34
+# Characters of the longest TOML text: an experiment has a few thousand.
+LONGEST_TOML = 1 << 20
+# The deepest tables within tables, and the parts of the longest key.
+DEEPEST = 40
+LONG_KEY = re.compile(rf"(?<![\w\"'-])[\w\"'-]++(?:[ \t]*+\.[ \t]*+[\w\"'-]++){{{DEEPEST}}}")
 
 # The prefix of files that are not finished.
 DRAFT = ".draft-"
@@ -61,10 +71,41 @@ def json_line(values: Mapping[str, Any]) -> bytes:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None where there is no such file or object."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return parse_json(_content(path, LARGEST_TEXT))
+    except (OSError, ValueError):
         return None
-    return values if isinstance(values, dict) else None
+
+
+def parse_json(content: bytes | str) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: if the text is not one, or nested too deeply.
+    """
+    try:
+        values = json.loads(content)
+    except RecursionError as problem:
+        raise ValueError("tables nested too deeply") from problem
+    if not isinstance(values, dict):
+        raise ValueError(f"{type(values).__name__} instead of a table")
+    return values
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table that a TOML text describes.
+
+    Raises:
+        ValueError: if the text is not TOML, or nested too deeply.
+    """
+    if len(text) > LONGEST_TOML:
+        raise ValueError(f"{len(text)} characters, more than {LONGEST_TOML}")
+    # Python 3.11 keeps every beginning of a key: 100,000 parts would take 40 GB.
+    if long := LONG_KEY.search(text):
+        raise ValueError(f"a key with more than {DEEPEST} parts at character {long.start()}")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as problem:
+        raise ValueError("tables nested too deeply") from problem
 
 
 def _plain(value: Any) -> Any:
@@ -84,22 +125,68 @@ def as_path(name: str, path: object) -> Path:
         InvalidSetting: if it is neither a text nor a Path, or empty.
     """
     if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
-        raise InvalidSetting(f"{name!r} must be the path of a file, got {path!r}.")
+        raise InvalidSetting(f"{name!r} must be the path of a file, got {shown(path)}.")
     return Path(path)
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, *, name: str = "path", largest: int | None = None) -> bytes:
     """Return the contents of a file that a user named.
 
+    Args:
+        path: The file.
+        name: The option or argument that names it.
+        largest: The most bytes it may have; by default half of the machine's memory.
+
     Raises:
-        InvalidData: if it cannot be read.
+        InvalidData: if it cannot be read, or is larger.
     """
     try:
-        return path.read_bytes()
-    except (OSError, UnicodeError) as problem:
+        return _content(path, _memory() // 2 if largest is None else largest)
+    except (OSError, ValueError) as problem:
         raise InvalidData(
-            f"'path' must be a file that can be read, got {str(path)!r}: {_reason(problem)}."
+            f"{name!r} must be a file that can be read, got {str(path)!r}: {_reason(problem)}."
         ) from problem
+
+
+def read_text(path: Path, name: str) -> str:
+    """Return a text in UTF-8 that a user named.
+
+    Raises:
+        InvalidData: if it cannot be read, is larger than 64 MiB or in another encoding.
+    """
+    try:
+        return read_file(path, name=name, largest=LARGEST_TEXT).decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise InvalidData(f"{name!r} must be text in UTF-8, got {str(path)!r}, which is not.") from problem
+
+
+def _content(path: Path, largest: int) -> bytes:
+    """Return the bytes of a file; one that is larger, or a device without an end, is not read.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is larger than `largest`, or its path is no path.
+    """
+    with path.open("rb") as file:
+        about = os.fstat(file.fileno())
+        most = largest if stat.S_ISREG(about.st_mode) else min(largest, LARGEST_TEXT)
+        parts: list[bytes] = []
+        left = 0 if about.st_size > most else most + 1
+        # Usually one part; `read` takes the memory for all that it is asked for.
+        while left > 0 and (part := file.read(min(left, max(about.st_size + 1, 1 << 20)))):
+            parts.append(part)
+            left -= len(part)
+    if left <= 0:
+        raise ValueError(f"it is larger than {most} bytes")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _memory() -> int:
+    """Return the bytes of memory that the machine has, or a guess."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return LARGEST_FILE
 
 
 def write_new(path: str | Path, content: bytes | Callable[[], bytes], *, overwrite: bool) -> None:
@@ -122,33 +209,26 @@ def write_new(path: str | Path, content: bytes | Callable[[], bytes], *, overwri
         ) from problem
 
 
-def _reason(problem: OSError | UnicodeError) -> str:
+def _reason(problem: OSError | ValueError) -> str:
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 
-def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) -> bytes:
-    """Return arrays as an npz file: the same arrays always give the same bytes."""
-    import numpy as np
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Turn whatever malformed values inside lead to into one sentence about their file.
 
-    target = io.BytesIO()
-    save: Callable[..., None] = np.savez_compressed if compressed else np.savez
-    save(target, **arrays)
-    return target.getvalue()
-
-
-def npz_arrays(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz file; nothing in it can run code.
+    Args:
+        what: The rule and the file, for example "'path' must contain an agent, got 'x.npz'".
 
     Raises:
-        InvalidData: if the content is not an npz file, or was cut off or changed.
+        InvalidData: in place of any error about a value.
     """
-    import numpy as np
-
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        yield
+    except CharyError as problem:
+        raise InvalidData(f"{what}: {problem}") from problem
     except UNREADABLE as problem:
-        raise InvalidData(f"an npz file must contain numbers and be whole, got {problem}.") from problem
+        raise InvalidData(f"{what}, which raised {type(problem).__name__}: {problem}.") from problem
 
 
 @contextmanager
@@ -181,6 +261,36 @@ def write_file(path: Path, content: bytes) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write several files: all of them under temporary names first, and then they are renamed.
+
+    Raises:
+        OSError: if the disk refuses; then files that exist already are as they were, and no other exists.
+    """
+    drafts: dict[Path, Path] = {}
+    made: list[Path] = []
+    try:
+        for path, content in files.items():
+            made += _make_folders(path.parent)
+            drafts[path] = write_draft(path.parent, content)
+        for path, draft in drafts.items():
+            draft.replace(path)
+    except BaseException:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those that it is in, and return the new ones."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return new[::-1]
 
 
 def write_draft(folder: Path, content: bytes) -> Path:

@@ -1,4 +1,4 @@
-"""The file format of saved state: arrays with a JSON description that contains their hash.
+"""The file format of saved state: arrays with a JSON description that contains their hash, perhaps keyed.
 
 The container is an npz file or, for networks, which other programs may want to read, a safetensors file;
 readers detect which one it is.
@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.errors import CharyError, InvalidData, check_choice, check_installed
-from chary.storage.files import UNREADABLE, as_path, npz_arrays, npz_bytes, read_file
+from chary.storage.archives import npz_arrays, npz_bytes
+from chary.storage.files import as_path, read_file, understood
+from chary.storage.keys import check_keyed, keyed_seal
+from chary.texts import shown
 
 CHECKPOINT_SCHEMA = 1
 CONTAINERS = ("npz", "safetensors")
@@ -49,7 +52,8 @@ def pack(
     """
     known = json.loads(json.dumps(dict(about), allow_nan=False))
     digest = _digest(arrays, known)
-    text = json.dumps({"schema": CHECKPOINT_SCHEMA, "kind": kind, "sha256": digest, "about": known})
+    seal = {"sha256": digest, **keyed_seal([CHECKPOINT_SCHEMA, kind, digest])}
+    text = json.dumps({"schema": CHECKPOINT_SCHEMA, "kind": kind, **seal, "about": known})
     if check_choice("container", container, CONTAINERS) == "safetensors":
         whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # `ascontiguousarray` makes a vector of a single number.
@@ -64,7 +68,8 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
     """Return the description and the arrays that `pack` was given.
 
     Raises:
-        InvalidData: if the file is truncated, of another kind or schema, or not as it was written.
+        InvalidData: if the file is truncated, of another kind or schema, not as it was written, or not sealed
+            with a key that is set.
     """
     try:
         text, arrays = _members(content)
@@ -75,11 +80,14 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
         reason = str(problem).rstrip(".")
         raise InvalidData(f"a file of kind {kind!r} must be whole, got {reason}.") from problem
     if schema != CHECKPOINT_SCHEMA:
-        raise InvalidData(f"a file of kind {kind!r} must have schema {CHECKPOINT_SCHEMA}, got {schema!r}.")
+        raise InvalidData(
+            f"a file of kind {kind!r} must have schema {CHECKPOINT_SCHEMA}, got {shown(schema)}."
+        )
     if found != kind:
         raise InvalidData(f"a file of kind {kind!r} was expected, got one of kind {found!r}.")
     if digest != _digest(arrays, about):
         raise InvalidData(f"a file of kind {kind!r} must be as it was written, got one that was changed.")
+    check_keyed(f"a file of kind {kind!r}", description.get("hmac"), [schema, kind, digest])
     return about, arrays
 
 
@@ -109,14 +117,8 @@ def load_sealed(
     """
     source = as_path("path", path)
     content = read_file(source)
-    try:
+    with understood(f"'path' must contain {what}, got {source}"):
         return build(*unpack(kind, content)), source
-    except CharyError as problem:
-        raise InvalidData(f"'path' must contain {what}, got {source}: {problem}") from problem
-    except UNREADABLE as problem:
-        raise InvalidData(
-            f"'path' must contain {what}, got {source}, which raised {type(problem).__name__}: {problem}."
-        ) from problem
 
 
 def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -158,7 +160,8 @@ def _members(content: bytes) -> tuple[str, Arrays]:
     size = int.from_bytes(content[:8], "little")
     # A safetensors file begins with the length of its header and the header, which is JSON.
     if content[8:9] != b"{" or len(content) < 8 + size:
-        arrays = npz_arrays(content)
+        # `pack` compresses nothing: a file never takes more memory than its size.
+        arrays = npz_arrays(content, compressed=False)
         return str(arrays.pop(DESCRIPTION)), arrays
     header = json.loads(content[8 : 8 + size])
     safetensors = _safetensors()

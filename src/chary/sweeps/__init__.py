@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from chary.errors import InvalidData, InvalidSetting
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.spec import Experiment
+from chary.texts import shown
 
 if TYPE_CHECKING:
     from chary.sweeps.engines import Engine, Failure, Watcher
@@ -80,5 +81,5 @@ def _check_device(engine: Engine, folder: SweepFolder, done: Iterable[str]) -> N
     if others:
         raise InvalidSetting(
             f"'device' must be that of the other results in {str(folder.path)!r}, {others[0]!r}, got "
-            f"{engine.device!r}, which rounds differently. Choose another folder, or the other device."
+            f"{shown(engine.device)}, which rounds differently. Choose another folder, or the other device."
         )

@@ -13,8 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from chary.errors import InvalidSetting, check_choice, check_installed, check_integer, check_real
+from chary.errors import (
+    MOST_EPISODES,
+    MOST_RUNS,
+    InvalidSetting,
+    check_choice,
+    check_installed,
+    check_integer,
+    check_real,
+)
 from chary.sweeps.run_spec import RunSpec
+from chary.texts import shown
 
 # The part an algorithm plays in the paper's claims, which the report checks; empty for none of these.
 ROLES = ("", "unconstrained", "conservative", "mixture", "baseline", "paper", "ours", "chosen", "naive")
@@ -60,9 +69,9 @@ class AnyConditions:
 
     def check_shared(self) -> None:
         """Raise InvalidSetting unless the conditions that every family has are in range."""
-        check_integer("episodes", self.episodes, minimum=1)
-        check_integer("warmup", self.warmup, minimum=0)
-        check_integer("seeds", self.seeds, minimum=1)
+        check_integer("episodes", self.episodes, minimum=1, largest=MOST_EPISODES)
+        check_integer("warmup", self.warmup, minimum=0, largest=MOST_EPISODES)
+        check_integer("seeds", self.seeds, minimum=1, largest=MOST_RUNS)
         check_integer("first_seed", self.first_seed, minimum=0)
         check_etas(self.etas)
 
@@ -76,6 +85,8 @@ class AnyAlgorithm:
         agent: An agent's name, see `chary agents`.
         role: The part it plays in the paper's claims, or nothing.
         step_bound_share: With rule capped: the step bound as a share of the budget, in (0, 1].
+        group: Its line in the frontier of regret against violations: settings of one method form a group.
+        point: Its setting in a few words, at its point of that line.
         options: Options of the agent beyond those that all runs share.
     """
 
@@ -86,6 +97,8 @@ class AnyAlgorithm:
     agent: str
     role: str = ""
     step_bound_share: float | None = None
+    group: str = ""
+    point: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,6 +107,12 @@ class AnyAlgorithm:
         check_choice("role", self.role, ROLES)
         if self.step_bound_share is not None:
             check_real("step_bound_share", self.step_bound_share, low=0.0, high=1.0, open_low=True)
+        check_text("group", self.group)
+        check_text("point", self.point)
+        if self.point and not self.group:
+            raise InvalidSetting(
+                f"'group' must be given with point {self.point!r}, got ''. Name the line that it lies on."
+            )
         for option in self.options:
             check_choice(f"option of {self.agent}", option, self.options_of(self.agent))
 
@@ -207,22 +226,24 @@ def check_name(name: object) -> str:
 def check_label(label: object) -> None:
     """Raise InvalidSetting unless `label` is a text with something in it."""
     if not (isinstance(label, str) and label.strip()):
-        raise InvalidSetting(f"'label' must be a text, got {label!r}.")
+        raise InvalidSetting(f"'label' must be a text, got {shown(label)}.")
 
 
 def check_text(what: str, text: object) -> None:
     """Raise InvalidSetting unless `text` is a text."""
     if not isinstance(text, str):
-        raise InvalidSetting(f"{what!r} must be a text, got {text!r}.")
+        raise InvalidSetting(f"{what!r} must be a text, got {shown(text)}.")
 
 
 def check_etas(etas: object) -> None:
     """Raise InvalidSetting unless `etas` are budgets: finite, >= 0, each given once."""
     if not (isinstance(etas, tuple) and etas):
-        raise InvalidSetting(f"'etas' must be a list of budgets, got {etas!r}.")
+        raise InvalidSetting(f"'etas' must be a list of budgets, got {shown(etas)}.")
     for eta in etas:
         if not math.isfinite(check_real("etas", eta, low=0.0)):
-            raise InvalidSetting(f"'etas' must be finite, got {eta!r}. Use rule 'unlimited' for no budget.")
+            raise InvalidSetting(
+                f"'etas' must be finite, got {shown(eta)}. Use rule 'unlimited' for no budget."
+            )
     check_unique("etas", etas)
 
 

@@ -7,7 +7,7 @@
     - `result.npz`: one entry per episode or chain
     - `result.json`: the summary of the run
     - `provenance.json`: place, date and duration; the only file that differs between two machines
-    - `manifest.json`: the SHA-256 of the other files
+    - `manifest.json`: the SHA-256 of the other files, and a seal where a key is set
 - `work/ID/`: a run that is not finished
     - `running.json`: the number of episodes played
     - `checkpoint`: the state of the run, sealed
@@ -26,7 +26,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from chary.errors import InvalidData, InvalidSetting
-from chary.storage.files import DRAFT, json_line, npz_arrays, read_json, write_file, writing
+from chary.storage.archives import npz_arrays
+from chary.storage.files import (
+    DRAFT,
+    json_line,
+    parse_json,
+    read_file,
+    read_json,
+    understood,
+    write_file,
+    writing,
+)
+from chary.storage.keys import check_keyed, keyed_seal
 from chary.sweeps._lock import check_locks, is_locked, take_lock
 from chary.sweeps.family import CPU
 from chary.sweeps.run_spec import RunSpec
@@ -135,6 +146,7 @@ class SweepFolder:
             if not (extend and grows):
                 raise InvalidSetting(_another(self.path, held, experiment, grows=grows, extend=extend))
         values = {"schema": FOLDER_SCHEMA, "command": command, "experiment": experiment.to_json()}
+        values |= keyed_seal(values)
         write_file(self.path / DESCRIPTION, (json.dumps(values, indent=1) + "\n").encode())
 
     def in_use(self) -> bool:
@@ -173,12 +185,13 @@ class SweepFolder:
             InvalidData: if it is not finished, or was changed after it was written.
         """
         files = self._verified(run)
-        return StoredRun(
-            RunSpec.from_json(files["spec.json"].decode()),
-            json.loads(files["result.json"]),
-            npz_arrays(files["result.npz"]),
-            json.loads(files["provenance.json"]),
-        )
+        with understood(f"run {run} must contain what chary wrote, got something else"):
+            return StoredRun(
+                RunSpec.from_json(files["spec.json"].decode()),
+                parse_json(files["result.json"]),
+                npz_arrays(files["result.npz"]),
+                parse_json(files["provenance.json"]),
+            )
 
     def device(self, run: str) -> str:
         """Return the processor that a finished run was computed on: `cpu`, or a GPU's name."""
@@ -192,6 +205,7 @@ class SweepFolder:
         """
         contents = dict(files)
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        digests |= keyed_seal({"run": run, **digests})
         contents["manifest.json"] = (json.dumps(digests, indent=1) + "\n").encode()
         draft = self._runs / f"{DRAFT}{run}-{os.getpid()}"
         with writing(self.path):
@@ -256,6 +270,8 @@ class SweepFolder:
                 f"'DIR' must be of schema {FOLDER_SCHEMA}, got {values.get('schema')!r} "
                 f"in {str(self.path)!r}. Use the chary that made it."
             )
+        content = {name: value for name, value in values.items() if name != "hmac"}
+        check_keyed(f"the experiment in {str(self.path)!r}", values.get("hmac"), content)
         return values
 
     def _verified(self, run: str) -> dict[str, bytes]:
@@ -271,15 +287,19 @@ class SweepFolder:
         files: dict[str, bytes] = {}
         for name in FILES:
             try:
-                files[name] = (where / name).read_bytes()
-            except OSError as problem:
-                raise InvalidData(f"run {run} must have a file {name}, which is missing.") from problem
+                files[name] = read_file(where / name)
+            except InvalidData as problem:
+                raise InvalidData(
+                    f"run {run} must have a file {name} that can be read, got a damaged or missing one."
+                ) from problem
             if hashlib.sha256(files[name]).hexdigest() != manifest.get(name):
                 raise InvalidData(
                     f"run {run} must be as it was written, got a {name} that differs from its manifest."
                 )
         if hashlib.sha256(files["spec.json"].strip()).hexdigest()[:16] != run:
             raise InvalidData(f"run {run} must be named after its spec, got another spec.")
+        digests = {name: digest for name, digest in manifest.items() if name != "hmac"}
+        check_keyed(f"run {run}", manifest.get("hmac"), {"run": run, **digests})
         return files
 
     def _tidy(self) -> None:

@@ -15,6 +15,7 @@ from chary.envs.hiv.parameters import EFFICACIES, PATIENTS
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
+from chary.texts import shown
 
 PROBLEMS = ("hiv",)
 
@@ -63,11 +64,11 @@ class HIVConditions(AnyConditions):
         check_real("discount", self.discount, low=0.0, high=1.0)
         if check_integer("audit_every", self.audit_every, minimum=1) > self.episodes:
             raise InvalidSetting(
-                f"'audit_every' must be at most 'episodes', {self.episodes}, got {self.audit_every!r}. "
+                f"'audit_every' must be at most 'episodes', {self.episodes}, got {shown(self.audit_every)}. "
                 "Play more episodes, or audit more of them."
             )
         if not isinstance(self.learner, Mapping):
-            raise InvalidSetting(f"'learner' must be a table of options, got {self.learner!r}.")
+            raise InvalidSetting(f"'learner' must be a table of options, got {shown(self.learner)}.")
         for option in self.learner:
             check_choice("an option of 'learner'", option, LEARNER)
 
@@ -156,10 +157,10 @@ def learner_options(spec: RunSpec) -> DeepOptions:
         if getattr(learner, name) != value:
             raise InvalidSetting(
                 f"{name!r} among the options of a deep run must be {value!r} as in the run's spec, "
-                f"got {getattr(learner, name)!r}."
+                f"got {shown(getattr(learner, name))}."
             )
     if learner.action >= len(EFFICACIES):
-        raise InvalidSetting(f"'action' must be at most {len(EFFICACIES) - 1}, got {learner.action!r}.")
+        raise InvalidSetting(f"'action' must be at most {len(EFFICACIES) - 1}, got {shown(learner.action)}.")
     one_patient(options["patient"])
     check_integer("audit_every", options["audit_every"], minimum=1)
     check_seed(spec.seed)

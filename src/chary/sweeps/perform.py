@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import chary
-from chary.errors import InvalidData
-from chary.storage.files import json_line, npz_bytes
+from chary.errors import InvalidData, check_integer, check_real
+from chary.storage.archives import npz_bytes
+from chary.storage.files import UNREADABLE, json_line
 from chary.storage.sealed import pack, unpack
 from chary.sweeps.family import CPU
 from chary.sweeps.folder import SweepFolder
@@ -39,8 +40,9 @@ class Spent:
     """The seconds spent on a run, those before its last interruption included."""
 
     def __init__(self, before: Mapping[str, Any] | None = None) -> None:
-        self.resumed: int = before["resumed"] + 1 if before else 0
-        self._before: tuple[float, float] = (before["wall"], before["cpu"]) if before else (0.0, 0.0)
+        kept = {"resumed": -1, "wall": 0.0, "cpu": 0.0} if before is None else before
+        self.resumed = check_integer("resumed", kept["resumed"], minimum=-1, error=InvalidData) + 1
+        self._before = [check_real(name, kept[name], low=0.0, error=InvalidData) for name in ("wall", "cpu")]
         self.start()
 
     def start(self) -> None:
@@ -106,11 +108,12 @@ def prepare(spec: RunSpec, folder: SweepFolder | None, device: str = CPU) -> tup
         if found != expected:
             raise InvalidData(f"a checkpoint must be of run and device {expected!r}, got {found!r}.")
         simulation.restore(state)
-    except InvalidData as problem:
+        return simulation, Spent(about)
+    # A checkpoint can be changed and sealed again: malformed values may lead to anything.
+    except UNREADABLE as problem:
         log.warning("run %s starts again: %s", spec.id, problem)
         # A new one: a checkpoint may be refused after half of it was restored.
         return family_of(spec.problem).simulation(spec), spent
-    return simulation, Spent(about)
 
 
 def save(

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from chary.errors import InvalidSetting
+from chary.texts import shown
 
 # A change that alters results raises this number, and with it the id of every run.
 SCHEMA = 1
@@ -54,7 +55,7 @@ class RunSpec:
             )
         except ValueError as problem:
             raise InvalidSetting(
-                f"'options' of a run must be finite, got {dict(self.options)!r}. "
+                f"'options' of a run must be finite, got {shown(dict(self.options))}. "
                 "Use rule 'unlimited' for no budget."
             ) from problem
 
@@ -74,10 +75,12 @@ class RunSpec:
             values = json.loads(text)
             schema = values.pop("schema")
             spec = cls(**values)
-        except (ValueError, TypeError, KeyError, AttributeError) as problem:
-            raise InvalidSetting(f"a run's spec must be its canonical JSON, got {text[:80]!r}.") from problem
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            raise InvalidSetting(
+                f"a run's spec must be its canonical JSON, got {shown(text[:80])}."
+            ) from problem
         if schema != SCHEMA:
             raise InvalidSetting(
-                f"a run's spec must have schema {SCHEMA}, got {schema!r}. Use the chary that wrote it."
+                f"a run's spec must have schema {SCHEMA}, got {shown(schema)}. Use the chary that wrote it."
             )
         return spec

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from chary.errors import CharyError, InvalidSetting, check_choice, check_integer
+from chary.errors import MOST_RUNS, CharyError, InvalidSetting, check_choice, check_integer
 from chary.sweeps.family import (
     AnyAlgorithm,
     AnyConditions,
@@ -25,6 +25,7 @@ from chary.sweeps.family import (
 from chary.sweeps.hiv import HIV
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.tabular import TABULAR
+from chary.texts import shown
 
 FAMILIES = (TABULAR, HIV)
 
@@ -76,7 +77,7 @@ class Study:
             raise InvalidSetting(f"'name' of a study must be another than {MAIN!r}, got {self.name!r}.")
         check_text("question", self.question)
         if not isinstance(self.claims, bool):
-            raise InvalidSetting(f"'claims' of a study must be true or false, got {self.claims!r}.")
+            raise InvalidSetting(f"'claims' of a study must be true or false, got {shown(self.claims)}.")
         check_unique("variants", [variant.label for variant in self.variants])
         check_unique("algorithms", [algorithm.label for algorithm in self.algorithms], empty=True)
 
@@ -103,7 +104,7 @@ class Quick:
         if self.etas != ():
             check_etas(self.etas)
         if not (isinstance(self.studies, tuple) and all(isinstance(each, str) for each in self.studies)):
-            raise InvalidSetting(f"'quick.studies' must be a list of names, got {self.studies!r}.")
+            raise InvalidSetting(f"'quick.studies' must be a list of names, got {shown(self.studies)}.")
 
 
 class Planned(NamedTuple):
@@ -170,13 +171,20 @@ class Experiment:
         Raises:
             CharyError: if the options of an algorithm do not fit together, or do not fit the problem.
         """
-        planned = list(self._runs(MAIN, "", self.conditions, self.algorithms))
+        parts: list[tuple[str, str, AnyConditions, Sequence[Any]]] = [
+            (MAIN, "", self.conditions, self.algorithms)
+        ]
         for study in self.studies:
             for variant in study.variants:
                 conditions = self.conditions_of(variant)
-                chosen = study.algorithms or self.algorithms
-                planned += self._runs(study.name, variant.label, conditions, chosen)
-        return planned
+                parts.append((study.name, variant.label, conditions, study.algorithms or self.algorithms))
+        runs = sum(_number_of_runs(conditions, chosen) for _, _, conditions, chosen in parts)
+        if runs > MOST_RUNS:
+            raise InvalidSetting(
+                f"an experiment must have at most {MOST_RUNS} runs, got {runs}. Use fewer seeds, budgets or "
+                "studies, or several experiments."
+            )
+        return [planned for part in parts for planned in self._runs(*part)]
 
     def check(self) -> None:
         """Check every kind of run once, so that mistakes are found before hours of work.
@@ -227,7 +235,8 @@ class Experiment:
         if patient is not None:
             if "patient" not in names_of(self.family.conditions):
                 raise InvalidSetting(
-                    f"'patient' must be left out with problem {self.conditions.problem!r}, got {patient!r}."
+                    f"'patient' must be left out with problem {self.conditions.problem!r}, got "
+                    f"{shown(patient)}."
                 )
             given["patient"] = patient
         base = self.conditions.changed({key: value for key, value in given.items() if value is not None})
@@ -278,7 +287,9 @@ class Experiment:
                 ),
                 quick=Quick(**tupled(values["quick"])),
             )
-        except (KeyError, TypeError) as problem:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as problem:
+            if isinstance(problem, CharyError):
+                raise
             raise InvalidSetting(
                 f"an experiment must be complete, got a problem with {problem}."
             ) from problem
@@ -319,6 +330,11 @@ class Experiment:
                         agent=algorithm.agent, options=options, seed=seed, **conditions.of_every_run()
                     )
                     yield Planned(study, variant, algorithm.label, eta, seed, spec)
+
+
+def _number_of_runs(conditions: AnyConditions, algorithms: Sequence[Any]) -> int:
+    budgets = sum(len(conditions.etas) if each.budgeted else 1 for each in algorithms)
+    return conditions.seeds * budgets
 
 
 @contextmanager

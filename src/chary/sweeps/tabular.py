@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chary.errors import check_choice, check_integer, check_real, check_seed
+from chary.errors import MOST_EPISODES, check_choice, check_integer, check_real, check_seed
 from chary.presets import BONUSES, NAMES, REWARDS
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
@@ -145,8 +145,8 @@ def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
     if isinstance(agent, WorldsSpec):
         agent.check_problem(mdp.setting)
     agent.prior_actions(mdp.setting, mdp)
-    check_integer("episodes", spec.episodes, minimum=1)
-    check_integer("warmup", spec.warmup, minimum=0)
+    check_integer("episodes", spec.episodes, minimum=1, largest=MOST_EPISODES)
+    check_integer("warmup", spec.warmup, minimum=0, largest=MOST_EPISODES)
     check_seed(spec.seed)
     return mdp, agent
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from importlib import resources
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from chary.errors import InvalidSetting, check_choice
+from chary.storage.files import parse_toml, read_text
 from chary.sweeps.family import AnyAlgorithm, Family, names_of, tupled
 from chary.sweeps.spec import FAMILIES, Experiment, Quick, Study, Variant, family_of
+from chary.texts import shown
 
-PRESETS = ("inventory", "sepsis", "hiv")
+PRESETS = ("inventory", "sepsis", "sepsis-worlds", "hiv")
 
 
 def preset_experiment(name: str) -> Experiment:
@@ -41,17 +42,10 @@ def read_experiment(path: Path) -> Experiment:
     """Return the experiment that a TOML file describes.
 
     Raises:
-        InvalidSetting: if the file cannot be read.
+        InvalidData: if the file cannot be read.
         CharyError: if its contents make no sense.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-        raise InvalidSetting(
-            f"'FILE' must be a TOML file that can be read, got {str(path)!r}: {reason}."
-        ) from problem
-    return parse_experiment(text)
+    return parse_experiment(read_text(path, "FILE"))
 
 
 def parse_experiment(text: str) -> Experiment:
@@ -62,8 +56,8 @@ def parse_experiment(text: str) -> Experiment:
         InvalidSetting: if it is not TOML, lacks a key, or has one of the wrong type or out of range.
     """
     try:
-        table: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        table = parse_toml(text)
+    except ValueError as problem:
         raise InvalidSetting(f"an experiment must be TOML: {problem}.") from problem
     own = ("name", "title", "algorithms", "studies", "quick")
     if "problem" in table:
@@ -91,7 +85,9 @@ def _study(table: Mapping[str, Any], known: Mapping[str, AnyAlgorithm], family: 
         check_choice("a study's key", key, names_of(Study))
     chosen = table.get("algorithms", [])
     if not isinstance(chosen, list):
-        raise InvalidSetting(f"'algorithms' of a study must be a list of labels or tables, got {chosen!r}.")
+        raise InvalidSetting(
+            f"'algorithms' of a study must be a list of labels or tables, got {shown(chosen)}."
+        )
     return Study(
         name=_given("a study", table, "name"),
         question=table.get("question", ""),
@@ -128,7 +124,7 @@ def _algorithm(table: Mapping[str, Any], family: Family) -> AnyAlgorithm:
 
 def _build(cls: Any, table: object, where: str) -> Any:
     if not isinstance(table, dict):
-        raise InvalidSetting(f"{where!r} must be a table, got {table!r}.")
+        raise InvalidSetting(f"{where!r} must be a table, got {shown(table)}.")
     for key in table:
         check_choice(f"a key of {where}", key, names_of(cls))
     for each in fields(cls):
@@ -145,5 +141,5 @@ def _given(where: str, table: Mapping[str, Any], key: str) -> Any:
 
 def _tables(name: str, value: object) -> list[dict[str, Any]]:
     if not (isinstance(value, list) and all(isinstance(each, dict) for each in value)):
-        raise InvalidSetting(f"{name!r} must be a list of tables, [[{name}]], got {value!r}.")
+        raise InvalidSetting(f"{name!r} must be a list of tables, [[{name}]], got {shown(value)}.")
     return value

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from chary.envs import TabularEnv
 from chary.errors import InvalidSetting, check_integer, check_type
 from chary.mdp.setting import RewardScale, Setting
+from chary.texts import shown
 from chary.wrappers.padded import Padded
 from chary.wrappers.spaces import discrete_size
 
@@ -104,7 +105,8 @@ def _told(setting: Setting, limit: int | None, horizon: int | None, given: Mappi
     for name, value in given.items():
         if value is not None:
             raise InvalidSetting(
-                f"{name!r} must be left to the MDP of a TabularEnv, got {value!r}. Change the MDP instead."
+                f"{name!r} must be left to the MDP of a TabularEnv, got {shown(value)}. Change the "
+                "MDP instead."
             )
     most = setting.horizon if limit is None else min(limit, setting.horizon)
     steps = most if horizon is None else check_integer("horizon", horizon, minimum=1)

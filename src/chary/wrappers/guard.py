@@ -67,12 +67,14 @@ class Verdict(NamedTuple):
 
     def as_info(self) -> dict[str, Any]:
         """Return the entries of `info`, see `Shielded`."""
+        vote = self.decision.vote
         return {
             "proposal": self.proposal,
             "action": self.decision.action,
             "explored": self.refused is None,
             "refused": self.refused,
             **{name: getattr(self.decision, name) for name in ("charge", "deficit", "remaining")},
+            **({} if vote is None else {"vote": vote.describe()}),
         }
 
 
@@ -124,7 +126,7 @@ class Referee:
                 f"'guard' must have the environment's {self.n_actions} actions, got {guard.n_actions}."
             )
         if isinstance(guard, TabularAgent):
-            if guard.shield is None:
+            if not guard.spec.shielded:
                 raise InvalidSetting(
                     f"'guard' must have a budget, got agent {guard.spec.name!r}. Use CharyUCBVI(eta=...)."
                 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from chary.agents.protocol import Transition
 from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_type
+from chary.texts import shown
 from chary.wrappers.spaces import Mask, action_mask, as_seed, discrete_size, state_of
 
 # The values of gymnasium.vector.AutoresetMode, which Gymnasium 1.0 does not have.
@@ -125,7 +126,7 @@ class VectorLanes:
         fits = isinstance(which, np.ndarray) and which.dtype == np.bool_ and which.shape == (self.n,)
         if not fits or not which.any():
             raise InvalidSetting(
-                f"'reset_mask' must be booleans of shape ({self.n},), true for some lane, got {which!r}."
+                f"'reset_mask' must be booleans of shape ({self.n},), true for some lane, got {shown(which)}."
             )
         if not (self._reset or which.all()):
             raise OutOfOrder("'reset_mask' must name every lane in the first reset. Leave it out.")

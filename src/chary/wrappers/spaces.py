@@ -10,6 +10,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_seed
+from chary.texts import shown
 
 Mask = NDArray[np.bool_]
 
@@ -22,11 +23,11 @@ def discrete_size(name: str, space: object) -> int:
     """
     if not isinstance(space, Discrete):
         raise InvalidSetting(
-            f"{name!r} must be Discrete, got {space!r}. Wrap the environment in "
+            f"{name!r} must be Discrete, got {shown(space)}. Wrap the environment in "
             f"gymnasium.wrappers.{'TransformAction' if name == 'action_space' else 'TransformObservation'}."
         )
     if int(space.start) != 0:
-        raise InvalidSetting(f"{name!r} must start at 0, got {space!r}. Shift it by a wrapper.")
+        raise InvalidSetting(f"{name!r} must start at 0, got {shown(space)}. Shift it by a wrapper.")
     return int(space.n)
 
 
@@ -56,7 +57,7 @@ def action_mask(mask: object, n_actions: int) -> Mask:
     table = np.asarray(mask)
     if table.shape != (n_actions,) or table.dtype.kind not in "biuf":
         raise InvalidData(
-            f"info['action_mask'] must contain one number for each of {n_actions} actions, got {mask!r}."
+            f"info['action_mask'] must contain one number for each of {n_actions} actions, got {shown(mask)}."
         )
     return np.asarray(table != 0)
 

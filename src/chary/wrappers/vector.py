@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from chary.agents.protocol import EpisodeId
 from chary.errors import InvalidAction
+from chary.texts import shown
 from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict
 from chary.wrappers.lanes import Answer, VectorLanes
 
@@ -124,7 +125,7 @@ class ShieldedVector(VectorWrapper):
         if not listed or len(actions) != lanes.n:
             raise InvalidAction(
                 f"'actions' must be a list or an array, one proposal for each of {lanes.n} lanes, got "
-                f"{actions!r}."
+                f"{shown(actions)}."
             )
         playing = [int(i) for i in np.flatnonzero(lanes.playing)]
         proposals = [self._referee.check(actions[i]) for i in playing]

@@ -13,6 +13,7 @@ from chary.arrays import Floats
 from chary.envs.hiv import parameters as hiv
 from chary.envs.hiv.simulator import N_ACTIONS, N_CONCENTRATIONS, check_states, seen_of, step
 from chary.errors import InvalidSetting, OutOfOrder, check_truth
+from chary.texts import shown
 
 Observation = NDArray[np.float32]
 
@@ -73,7 +74,7 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
         given = {} if options is None else options
         unknown = [key for key in given if key != "state"] if isinstance(given, dict) else [given]
         if unknown:
-            raise InvalidSetting(f"'options' must contain nothing but 'state', got {unknown[0]!r}.")
+            raise InvalidSetting(f"'options' must contain nothing but 'state', got {shown(unknown[0])}.")
         state = check_states(given.get("state", hiv.START), dimensions=1)
         super().reset(seed=seed)
         self._state, self._t, self._playing = state, 0, True

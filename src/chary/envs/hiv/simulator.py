@@ -16,6 +16,7 @@ from chary.arrays import Floats
 from chary.envs.hiv import parameters as hiv
 from chary.envs.hiv._kernels import first_wrong, step_into
 from chary.errors import CharyError, InvalidAction, InvalidData, as_whole
+from chary.texts import shown
 
 N_ACTIONS, N_CONCENTRATIONS = len(hiv.EFFICACIES), len(hiv.CONCENTRATIONS)
 
@@ -113,7 +114,7 @@ def check_states(states: object, *, dimensions: int | None = None) -> Floats:
     try:
         array: Floats = np.array(states, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidData(f"'state' must contain six concentrations, got {states!r}.") from None
+        raise InvalidData(f"'state' must contain six concentrations, got {shown(states)}.") from None
     wrong_axes = dimensions is not None and array.ndim != dimensions
     if array.ndim == 0 or wrong_axes or array.shape[-1] != N_CONCENTRATIONS:
         shape = {1: "(6,)", 2: "(B, 6)"}.get(dimensions or 0, "(..., 6)")
@@ -137,7 +138,7 @@ def check_action(action: object) -> int:
     """
     a = as_whole(action)
     if a is None or not 0 <= a < N_ACTIONS:
-        raise InvalidAction(f"'action' must be a whole number in 0..{N_ACTIONS - 1}, got {action!r}.")
+        raise InvalidAction(f"'action' must be a whole number in 0..{N_ACTIONS - 1}, got {shown(action)}.")
     return a
 
 
@@ -147,7 +148,7 @@ def _checked_actions(actions: object, lanes: int) -> NDArray[np.int64]:
     except ValueError:
         array = np.array(None)
     if array.shape != (lanes,) or not (np.issubdtype(array.dtype, np.integer) or lanes == 0):
-        raise InvalidAction(f"'actions' must be {lanes} whole numbers, one per state, got {actions!r}.")
+        raise InvalidAction(f"'actions' must be {lanes} whole numbers, one per state, got {shown(actions)}.")
     wrong = (array < 0) | (array >= N_ACTIONS)
     if wrong.any():
         raise InvalidAction(f"'actions' must lie in 0..{N_ACTIONS - 1}, got {array[wrong][0]}.")

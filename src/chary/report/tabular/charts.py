@@ -12,6 +12,7 @@ from chary.charts import Chart, Panel, Series
 from chary.charts.palette import PALETTE
 from chary.report.measured import Measured, Place
 from chary.report.style import Lines, finished, kind_of, looks_of, none_of, panel_of, plain, slug
+from chary.report.tabular.frontier import frontiers_of
 from chary.statistics import clopper_pearson, ratio_band
 from chary.sweeps.spec import MAIN, Experiment
 from chary.sweeps.tabular import Conditions
@@ -50,12 +51,13 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     """Return all charts that the sweep has data for, in the order of the report."""
     assert isinstance(experiment.conditions, Conditions)
     maker = _Maker(Lines(measured, looks_of(experiment)), experiment.conditions.delta)
+    frontiers: list[Chart | None] = [*frontiers_of(experiment, maker.lines)]
     charts = [
         maker.regret(),
         maker.violations(),
         maker.violations_incumbent(),
         maker.baseline_value(),
-        maker.frontier(),
+        *(frontiers or [maker.frontier()]),
         maker.deficit(),
         maker.deficit_over_time(),
         maker.exploring(),

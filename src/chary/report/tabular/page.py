@@ -10,15 +10,19 @@ from typing import Any
 from chary.assumptions import AssumptionReport, check_assumptions
 from chary.mdp import FiniteMDP
 from chary.pages import Table
-from chary.report.claims import say
+from chary.report.claims import PAPER, say
 from chary.report.measured import Measured, Place
 from chary.report.page import Parts
+from chary.report.style import algorithms_of
 from chary.report.tables import key_table
 from chary.report.tabular.charts import charts_of
 from chary.report.tabular.claims import Facts, answer_claims
 from chary.report.tabular.claims.facts import same_results
+from chary.report.tabular.frontier import frontier_rows, frontier_table
 from chary.report.tabular.tables import (
     DIFFERENCES,
+    canary_rows,
+    canary_table,
     difference_rows,
     key_cells,
     summary_cells,
@@ -50,13 +54,26 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     )
     asked = [study.name for study in experiment.studies if study.claims]
     claims = answer_claims(measured, facts, asked)
+    if not any(algorithm.role == PAPER for algorithm in algorithms_of(experiment)):
+        # A sweep without the paper's algorithm was not made for its claims.
+        claims = [claim for claim in claims if claim.findings]
+    canaries = canary_rows(measured)
+    frontier = frontier_rows(experiment, measured)
     return Parts(
         claims=claims,
         charts=charts_of(experiment, measured),
-        tables={"summary": summary_rows(measured), "differences": difference_rows(measured)},
+        tables={
+            "summary": summary_rows(measured),
+            "differences": difference_rows(measured),
+            **({"frontier": frontier} if frontier else {}),
+            **({"canary": canaries} if canaries else {}),
+        },
         summary=summary_cells(measured),
         compared=DIFFERENCES,
+        without=() if claims else ("claims",),
         values={
+            "frontier": frontier_table(experiment, measured),
+            "canaries": canary_table(canaries),
             "smallest": _smallest_budget(measured),
             "target": next((claim for claim in claims if claim.key == "g1" and claim.findings), None),
             "same": [line for label in measured.algorithms() if (line := same_results(measured, label))],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import Measured, Place
 from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
@@ -83,6 +85,50 @@ def key_cells(measured: Measured) -> Cells:
         ("regret", lambda place: say(measured.mean(place, "regret"))),
         ("violations per 1,000 episodes", lambda place: say_rate(measured.rate(place))),
     )
+
+
+def canary_rows(measured: Measured) -> list[dict[str, Any]]:
+    """Return one row per place of a canary: what its coin risked, and what became of its candidates."""
+    rows = []
+    for place in measured.places:
+        losses = measured.known(place, "canary_max_loss")
+        if len(losses):
+            promoted = measured.known(place, "canary_promoted")
+            rows.append(
+                {
+                    **{name: getattr(place, name) for name in ("study", "variant", "budget", "algorithm")},
+                    "runs": len(losses),
+                    "breaches": int(measured.known(place, "canary_breaches").sum()),
+                    "max_loss": float(losses.max()),
+                    "runs_promoted": int((promoted > 0).sum()),
+                    "promoted": float(promoted.mean()),
+                    "dropped": float(measured.known(place, "canary_dropped").mean()),
+                    "probability": float(measured.known(place, "canary_probability").mean()),
+                    "incumbent_first": measured.mean(place, "baseline_value_first").value,
+                    "incumbent_last": measured.mean(place, "baseline_value_last").value,
+                }
+            )
+    return rows
+
+
+def canary_table(rows: list[dict[str, Any]]) -> Table | None:
+    """Return the rows of canaries as a table of the page, None without any."""
+    columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
+        ("canary", lambda row: row["algorithm"]),
+        ("study", lambda row: row["variant"] or row["study"]),
+        ("budget η", lambda row: f"{row['budget']:g}"),
+        ("breaches", lambda row: f"{row['breaches']:,}"),
+        ("largest expected loss", lambda row: say_value(row["max_loss"])),
+        ("runs with a promotion", lambda row: f"{row['runs_promoted']} of {row['runs']}"),
+        ("promotions per run", lambda row: say_value(row["promoted"])),
+        ("drops per run", lambda row: say_value(row["dropped"])),
+        ("probability of the candidate, mean", lambda row: say_value(row["probability"])),
+        (
+            "incumbent's value, first → last",
+            lambda row: f"{say_value(row['incumbent_first'])} → {say_value(row['incumbent_last'])}",
+        ),
+    ]
+    return Table.of(columns, rows) if rows else None
 
 
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import IO, cast, final
 
 from chary._workers import usable_cores
@@ -112,7 +113,7 @@ class LocalEngine:
                     wanted = self.workers if state.compiled else 1
                     busy = sum(worker.spec is not None for worker in workers.values())
                     while len(workers) < min(wanted, busy + len(state.specs)):
-                        worker = self._hire(min(set(range(self.workers)) - set(workers)), folder, lock)
+                        worker = self._hire(next(n for n in count() if n not in workers), folder, lock)
                         workers[worker.number] = worker
                         selector.register(worker.output, selectors.EVENT_READ, worker)
                     for worker in workers.values():
@@ -136,16 +137,20 @@ class LocalEngine:
     def _hire(self, number: int, folder: SweepFolder, lock: int) -> _Worker:
         # -P: files in the user's folder are not taken for modules of Python's.
         command = [sys.executable, "-P", "-m", self._module, str(folder.path)]
-        process = subprocess.Popen(
-            [*command, str(self._checkpoint_seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Workers that outlive their sweep for a moment keep the next one waiting.
-            pass_fds=(lock,),
-            # Ctrl-C reaches all processes of a terminal at once: the sweep decides when its workers end.
-            start_new_session=True,
-            env={**os.environ, **one_core()},
-        )
+        # Ctrl-C is for the sweep, which decides when its workers end: they inherit the blocked signal.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process = subprocess.Popen(
+                [*command, str(self._checkpoint_seconds)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # Workers that outlive their sweep for a moment keep the next one waiting.
+                pass_fds=(lock,),
+                start_new_session=True,
+                env={**os.environ, **one_core()},
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return _Worker(number, process)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import socket
+import sys
+import threading
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, final
 
@@ -18,6 +23,9 @@ from chary.sweeps.run_spec import RunSpec
 
 # Seconds that a cluster may take to answer the first call.
 ANSWER_SECONDS = 5.0
+# A cluster that did not answer so often, every so many seconds, is lost. A process that then hangs in Ray is
+# ended after GRACE_SECONDS: Ray itself would end it, without a word, after a minute (as of 2.60).
+MOST_SILENCES, PROBE_SECONDS, GRACE_SECONDS = 3, 1.5, 4.0
 
 
 @final
@@ -73,11 +81,18 @@ class RayEngine:
 
         Raises:
             Unwritable: if results cannot be written.
+            InvalidSetting: if the cluster is lost.
         """
+        with _Watch(own=self._address is None) as watch:
+            return self._play(specs, folder, watcher, watch)
+
+    def _play(
+        self, specs: Sequence[RunSpec], folder: SweepFolder, watcher: Watcher, watch: _Watch
+    ) -> list[Failure]:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
-        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        resources: dict[str, float] = ray.cluster_resources()
         cores = max(1, int(resources.get("CPU", 1)))
         # Ray replaces lost workers; runs that raise are tried again here.
         remote = ray.remote(num_cpus=1, max_retries=MOST_LOSSES)(_play)
@@ -87,16 +102,21 @@ class RayEngine:
         while pending.specs or running:
             while pending.specs and len(running) < room:
                 spec = pending.specs[0]
-                number = min(set(range(room)) - {number for number, _ in running.values()})
+                taken = {number for number, _ in running.values()}
+                number = next(n for n in count() if n not in taken)
                 pending.begin(number, spec)
                 where = str(folder.path.absolute())
                 order = remote.remote(spec.canonical, where, self._checkpoint_seconds)
                 running[order] = (number, spec)
-            finished, _ = ray.wait(list(running), num_returns=1)
+            finished, _ = ray.wait(list(running), num_returns=1, timeout=PROBE_SECONDS)
+            watch.check()
+            if not finished:
+                continue
             number, spec = running.pop(finished[0])
             try:
                 files = ray.get(finished[0])
             except RayError as problem:
+                watch.check()
                 raised = isinstance(problem, RayTaskError)
                 if isinstance(problem, RayTaskError) and isinstance(problem.cause, Unwritable):
                     raise Unwritable(str(problem.cause)) from problem
@@ -106,6 +126,86 @@ class RayEngine:
                 pending.finished(number, spec)
         ray.shutdown()
         return pending.failures
+
+
+class _Watch:
+    """A thread that finds out when a cluster is lost; calls of Ray wait for one that was killed.
+
+    Args:
+        own: Whether this process started the cluster.
+    """
+
+    def __init__(self, *, own: bool) -> None:
+        import ray
+
+        self._own = own
+        self._address = str(ray.get_runtime_context().gcs_address)
+        self._lost, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._probe, daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lost.is_set():
+            import ray
+
+            # This may hang where nobody answers.
+            ray.shutdown()
+        self._over.set()
+
+    def check(self) -> None:
+        """Raise InvalidSetting if the cluster is lost."""
+        if self._lost.is_set():
+            raise InvalidSetting(self._sentence)
+
+    @property
+    def _sentence(self) -> str:
+        return (
+            f"'engine' ray must keep its cluster, which no longer answers at {self._address}. "
+            "Finished runs are kept: start the command again."
+        )
+
+    def _probe(self) -> None:
+        silences = 0
+        while silences < MOST_SILENCES:
+            if self._over.wait(PROBE_SECONDS):
+                return
+            silences = 0 if _answers(self._address) else silences + 1
+        if self._own:
+            _kill_own_cluster()
+        self._lost.set()
+        if not self._over.wait(GRACE_SECONDS):
+            print(f"chary: {self._sentence}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _kill_own_cluster() -> None:
+    """End the processes that Ray started for this one; without its head they would wait for a minute."""
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    if node is None:
+        return
+    found = [each.process.pid for kind in node.all_processes.values() for each in kind]
+    for pid in found:
+        with contextlib.suppress(OSError):
+            listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+            found += map(int, listed.split())
+    node.kill_all_processes(check_alive=False, allow_graceful=False)
+    for pid in found:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _play(spec: str, path: str, seconds: float) -> dict[str, bytes]:

@@ -21,10 +21,21 @@ import numpy as np
 from chary._workers import usable_cores, worker_pool
 from chary.agents import CharyUCBVI
 from chary.envs import make, sibling
-from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed, check_type
+from chary.errors import (
+    MOST_EPISODES,
+    MOST_RUNS,
+    MOST_WORKERS,
+    InvalidSetting,
+    check_choice,
+    check_integer,
+    check_real,
+    check_seed,
+    check_type,
+)
 from chary.model.calibration import CalibrationRecord, largest_failures, least_runs
 from chary.randomness import seed_for
 from chary.simulation import Simulation
+from chary.texts import shown
 
 __all__ = ["CALIBRATED_FAMILIES", "ScaleCalibration", "Trial", "calibrate"]
 
@@ -184,17 +195,19 @@ def calibrate(
     check_type("agent", agent, CharyUCBVI, "a CharyUCBVI")
     check_choice("bonus", agent.bonus, CALIBRATED_FAMILIES)
     if agent.eta is None or math.isinf(agent.eta):
-        raise InvalidSetting(f"'eta' must be finite to calibrate for it, got {agent.eta!r}.")
+        raise InvalidSetting(f"'eta' must be finite to calibrate for it, got {shown(agent.eta)}.")
     if not (agent.prior is None or isinstance(agent.prior, str)):
         raise InvalidSetting(
             "'prior' must be none or 'recorded' to calibrate: actions of one problem mean nothing on its "
             "siblings, got an array."
         )
-    check_integer("episodes", episodes, minimum=1)
-    check_integer("warmup", warmup, minimum=0)
+    check_integer("episodes", episodes, minimum=1, largest=MOST_EPISODES)
+    check_integer("warmup", warmup, minimum=0, largest=MOST_EPISODES)
     check_seed(seed)
     check_real("precision", precision, low=1.0, open_low=True, open_high=True)
-    planned = least_runs(agent.delta) if runs is None else check_integer("runs", runs, minimum=1)
+    if runs is not None:
+        check_integer("runs", runs, minimum=1, largest=MOST_RUNS)
+    planned = runs or least_runs(agent.delta)
     if largest_failures(planned, agent.delta) < 0:
         raise InvalidSetting(
             f"'runs' must be at least {least_runs(agent.delta)} with delta {agent.delta:g}, because with "
@@ -203,7 +216,7 @@ def calibrate(
     if minutes is not None:
         check_real("minutes", minutes, low=0.0, open_low=True)
     if workers is not None:
-        check_integer("workers", workers, minimum=1)
+        check_integer("workers", workers, minimum=1, largest=MOST_WORKERS)
     began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
     mdp = make(problem, **options)
     agent.check_problem(mdp.setting)

@@ -1,0 +1,272 @@
+"""Logs as people have them: other names, texts, missing values, all mistakes at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chary
+from chary.cli import main
+from chary.data import Bins, Log, inspect, read_log, write_log
+from chary.errors import InvalidLog
+from chary.preview import preview
+from chary.standing import DROPPED
+
+HEADER = "patient,t,state,action,cost,next_state,terminated"
+ROWS = (
+    "P-9,0,low,wait,1.5,high,0",
+    "P-9,1,high,treat,2,low,0",
+    "P-2,0,low,wait,1,high,0",
+    "P-2,1,high,wait,0.5,high,0",
+    "P-7,0,high,treat,0,low,0",
+)
+COLUMNS = {"episode": "patient", "reward": "cost"}
+LABELS = {"state": ["low", "high"], "action": ["wait", "treat"]}
+
+
+def write(folder: Path, *rows: str) -> Path:
+    file = folder / "visits.csv"
+    file.write_text("\n".join((HEADER, *rows)) + "\n")
+    return file
+
+
+def read(file: Path, **options: Any) -> Log:
+    return read_log(file, columns=COLUMNS, labels=LABELS, **options)
+
+
+def as_frame(rows: tuple[str, ...] = ROWS) -> dict[str, list[Any]]:
+    cells = list(zip(*(row.split(",") for row in rows), strict=True))
+    frame: dict[str, list[Any]] = {
+        name: list(column) for name, column in zip(HEADER.split(","), cells, strict=True)
+    }
+    frame["t"] = [int(cell) for cell in frame["t"]]
+    frame["cost"] = [float(cell) for cell in frame["cost"]]
+    frame["terminated"] = [cell == "1" for cell in frame["terminated"]]
+    return frame
+
+
+def same(one: Log, other: Log) -> None:
+    for name, column in one.columns().items():
+        np.testing.assert_array_equal(column, other.columns()[name])
+    assert one.names == other.names
+
+
+def test_own_names_and_texts_become_columns_and_numbers(tmp_path: Path) -> None:
+    log = read(write(tmp_path, *ROWS))
+    assert log.names == ("P-9", "P-2", "P-7")
+    assert log.episode.tolist() == [0, 0, 1, 1, 2]
+    assert log.state.tolist() == [0, 1, 0, 1, 1]
+    assert log.next_state.tolist() == [1, 0, 1, 1, 0]
+    assert log.action.tolist() == [0, 1, 0, 0, 1]
+    assert log.reward.tolist() == [1.5, 2, 1, 0.5, 0]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_names_of_episodes_are_written_and_read_back(suffix: str, tmp_path: Path) -> None:
+    log = read(write(tmp_path, *ROWS))
+    write_log(log, tmp_path / f"again.{suffix}")
+    same(read_log(tmp_path / f"again.{suffix}"), log)
+
+
+def test_a_data_frame_of_any_library_is_the_same_log(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    log = read(write(tmp_path, *ROWS))
+    for frame in (as_frame(), pl.DataFrame(as_frame()), pandas.DataFrame(as_frame())):
+        same(Log.from_dataframe(frame, columns=COLUMNS, labels=LABELS), log)
+
+
+def test_columns_of_pandas_with_missing_values_are_explained() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(as_frame())
+    for column, dtype in (("t", "Int64"), ("cost", "float64"), ("patient", "object")):
+        broken = frame.astype({column: dtype})
+        broken.loc[3, column] = None
+        with pytest.raises(InvalidLog, match=r"got a missing value in row 4\. Fill in") as caught:
+            Log.from_dataframe(broken, columns=COLUMNS, labels=LABELS)
+        assert [list(fault.rows) for fault in caught.value.faults] == [[4]]
+
+
+def test_whole_numbers_beyond_floats_survive_missing_ones_beside_them() -> None:
+    frame = pl.DataFrame({**as_frame(), "patient": [2**53 + 1, 2**53 + 1, 2**53, None, 7]})
+    with pytest.raises(InvalidLog) as caught:
+        Log.from_dataframe(frame, columns=COLUMNS, labels=LABELS)
+    assert [list(fault.rows) for fault in caught.value.faults] == [[4]]
+
+
+def test_all_faulty_rows_are_listed_at_once(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        "P-9,0,low,wait,NA,high,0",
+        "P-9,1,high,operate,,low,0",
+        *ROWS[2:4],
+        "P-5,0,low,wait,1,high,0",
+        "P-5,1,low,wait,1,high,0",
+        "P-7,1,high,treat,0,low,2",
+        "P-8,3,high,treat,0,low,0",
+    )
+    with pytest.raises(InvalidLog) as caught:
+        read(file)
+    found = {(fault.column, tuple(fault.rows)) for fault in caught.value.faults}
+    expected = {("reward", (2, 3)), ("action", (3,)), ("terminated", (8,))}
+    expected |= {("next_state", (6,)), ("t", (9,))}
+    assert found == expected
+    assert "Fill in missing values" in str(caught.value)
+    assert "Also invalid: 'action' in row 3" in str(caught.value)
+
+
+def test_bad_episodes_are_left_out_whole_and_said_so(tmp_path: Path) -> None:
+    bad = ("P-1,0,low,wait,NA,high,0", "P-1,1,high,wait,1,high,0", "P-3,1,low,wait,1,high,0")
+    log = read(write(tmp_path, *ROWS, *bad), drop_bad_episodes=True)
+    clean = read(write(tmp_path, *ROWS))
+    for name in ("t", "state", "action", "reward", "next_state", "terminated", "row"):
+        np.testing.assert_array_equal(getattr(log, name), getattr(clean, name))
+    assert log.dropped is not None
+    assert (log.dropped.episodes, log.dropped.transitions) == (2, 3)
+    assert "Left out: 2 episodes with 3 transitions. 'reward' must" in log.dropped.describe()
+    assert log.with_own_ending().dropped == log.dropped
+    assert clean.dropped is None
+    found = preview(log, etas=[1.0])
+    assert any(DROPPED in basis.standing.given for basis in found.rules)
+    kept = preview(clean, etas=[1.0])
+    assert not any(DROPPED in basis.standing.given for basis in kept.rules)
+
+
+def test_what_contradicts_the_problem_is_never_left_out(tmp_path: Path) -> None:
+    # Leaving out rewards beyond the declared range would select episodes by their outcome.
+    file = write(tmp_path, *ROWS, "P-1,0,low,wait,99,high,0")
+    with pytest.raises(InvalidLog, match=r"'reward' must lie in \[0, 4\], got 99.0 in row 7"):
+        read(file, drop_bad_episodes=True, reward_range=(0, 4))
+
+
+@pytest.mark.parametrize("rows", [("NA,0,low,wait,1,high,0",), (",1,high,wait,1,high,0",)])
+def test_a_row_without_its_episode_cannot_be_left_out(rows: tuple[str, ...], tmp_path: Path) -> None:
+    # The episode it belongs to would look complete without it.
+    with pytest.raises(InvalidLog, match="'episode' must have a value"):
+        read(write(tmp_path, *ROWS, *rows), drop_bad_episodes=True)
+
+
+def test_a_log_of_bad_episodes_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidLog, match="'reward' must be a finite number, got 'x' in row 2"):
+        read(write(tmp_path, "P-1,0,low,wait,x,high,0"), drop_bad_episodes=True)
+
+
+@given(wrong=st.sets(st.integers(0, 19), min_size=1, max_size=20), kind=st.sampled_from(["reward", "action"]))
+def test_the_faults_of_a_log_are_the_rows_that_were_spoilt(wrong: set[int], kind: str) -> None:
+    frame: dict[str, Any] = {
+        "episode": [f"e{k // 2}" for k in range(20)],
+        "t": [k % 2 for k in range(20)],
+        **{name: [0] * 20 for name in ("state", "action", "next_state")},
+        "reward": [0.5] * 20,
+        "terminated": [False] * 20,
+    }
+    frame[kind] = [None if k in wrong else value for k, value in enumerate(frame[kind])]
+    with pytest.raises(InvalidLog) as caught:
+        Log.from_dataframe(frame)
+    assert [row - 1 for fault in caught.value.faults for row in fault.rows] == sorted(wrong)
+    episodes = {k // 2 for k in wrong}
+    if len(episodes) < 10:
+        kept = Log.from_dataframe(frame, drop_bad_episodes=True)
+        assert set(np.array(kept.names)[kept.episode]) == {f"e{k}" for k in range(10) if k not in episodes}
+
+
+def test_observations_outside_the_grid_are_faults_of_their_rows(tmp_path: Path) -> None:
+    file = tmp_path / "vitals.csv"
+    file.write_text(
+        "episode,t,state_0,action,reward,next_state_0,terminated\n"
+        "a,0,1,0,0,1,0\nb,0,9,0,0,1,0\nc,0,1,0,x,1,0\nd,0,1,0,0,-3,0\n"
+    )
+    grid = Bins([[0, 2, 4]], outside="refuse")
+    with pytest.raises(InvalidLog) as caught:
+        read_log(file, discretiser=grid)
+    assert {(fault.column, tuple(fault.rows)) for fault in caught.value.faults} == {
+        ("reward", (4,)),
+        ("state_0", (3,)),
+        ("next_state_0", (5,)),
+    }
+    assert read_log(file, discretiser=grid, drop_bad_episodes=True).n_episodes == 1
+
+
+def clocked(terminated: int) -> str:
+    header = "episode,t,state,action,reward,next_state,terminated\n"
+    return header + "".join(f"{k},0,0,0,1,1,0\n{k},1,1,0,1,{k % 2},{terminated}\n" for k in range(4))
+
+
+def test_endings_by_the_clock_are_noticed_and_can_be_undone(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(clocked(1))
+    log = read_log(tmp_path / "log.csv")
+    kinds = [each.kind for each in inspect(log).suspicions]
+    assert "ended_by_clock" in kinds
+    cut = log.cut_at()
+    assert not cut.terminated.any()
+    assert "ended_by_clock" not in [each.kind for each in inspect(cut).suspicions]
+    assert cut.checked(setting=chary.Setting.declare(n_states=2, n_actions=1, horizon=2)) is cut
+    assert log.cut_at(3).terminated.sum() == 4
+
+
+def test_a_true_ending_at_the_horizon_is_not_suspected() -> None:
+    log = Log.from_arrays(
+        episode=[0, 0, 1], t=[0, 1, 0], state=[0, 1, 0], action=[0, 0, 0], reward=[0, 1, 0],
+        next_state=[1, 2, 2], terminated=[0, 1, 1],
+    )  # fmt: skip
+    assert inspect(log).suspicions == ()
+
+
+def test_the_command_line_lists_faults_and_leaves_bad_episodes_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, *ROWS, "P-1,0,low,wait,NA,high,0")
+    names = ["--column", "episode=patient", "--column", "reward=cost"]
+    names += ["--label", "state=low,high", "--label", "action=wait,treat"]
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stopped:
+            main(["data", *arguments])
+        shown = capsys.readouterr()
+        return int(stopped.value.code or 0), shown.out, shown.err
+
+    code, out, err = run("inspect", str(file), *names, "--faults")
+    assert (code, out) == (2, "row 7: 'reward' must be a finite number, got 'NA'\n")
+    assert err.startswith("chary: 'reward' must be a finite number, got 'NA' in row 7.")
+    code, out, _ = run("inspect", str(file), *names, "--faults", "--json")
+    assert (code, json.loads(out)["faults"][0]["rows"]) == (2, [7])
+    code, out, err = run("inspect", str(file), *names, "--drop-bad-episodes")
+    assert code == 0
+    assert "Left out: 1 episode with 1 transition." in err
+    target = tmp_path / "out.csv"
+    code, out, _ = run("convert", str(file), str(target), *names, "--drop-bad-episodes")
+    assert (code, read_log(target).n_transitions) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        ({"columns": {"episode": "person"}}, "'columns' must name columns of .* got 'person' for 'episode'"),
+        ({"columns": {"patients": "patient"}}, "'columns' must map episode, .* got 'patients'"),
+        ({"columns": {"t": "cost"}}, "'columns' must leave one column for 't', got 'cost' and a column 't'"),
+        ({"columns": 3}, "'columns' must map names .* got 3"),
+        ({"columns": {"t": 3}}, "'columns' must map names"),
+        ({"labels": {"reward": ["a"]}}, "'labels' must map state or action to lists of texts"),
+        ({"labels": {"state": "ab"}}, "'labels' must list texts for 'state', got 'ab'"),
+        ({"labels": {"state": ["a", "a"]}}, "'labels' must list every text of 'state' once, got 'a' twice"),
+        ({"labels": {"state": ["a", ""]}}, "'labels' must list texts"),
+        ({}, "got no 'episode'. Is it called otherwise"),
+    ],
+)
+def test_options_that_do_not_fit_the_file_are_refused(
+    options: dict[str, Any], pattern: str, tmp_path: Path
+) -> None:
+    with pytest.raises(chary.CharyError, match=pattern):
+        read_log(write(tmp_path, *ROWS), **options)
+
+
+@pytest.mark.parametrize("frame", [3, "text", [1, 2], {}, None, {"episode": [1], "t": [0, 1]}])
+def test_what_is_not_a_table_is_refused(frame: object) -> None:
+    with pytest.raises(chary.CharyError, match=r"'frame' must"):
+        Log.from_dataframe(frame)
