@@ -239,6 +239,20 @@ def test_flat_needs_a_declared_support_where_states_are_many() -> None:
     check_flat(Setting.declare(n_states=10, n_actions=2, horizon=3))
 
 
+def test_rewards_paid_on_arrival_are_weighted_like_the_row_itself() -> None:
+    # 5 states, 10 actions, every pair seen once; arriving in state 4 earns 1. Where rewards are paid on
+    # arrival, a pair earns what its row leads to: (1 + 1/2) / (1 + 5/2) after one success, and not the 0.6
+    # that a prior of weight 1 would leave.
+    setting = Setting.declare(n_states=5, n_actions=10, horizon=2, support=5)
+    worlds = Worlds(setting, 4_000, np.random.default_rng(0), kind="flat")
+    pairs = np.arange(setting.n_pairs)
+    worlds.learn(pairs, pairs % 5, (pairs % 5 == 4).astype(float))
+    weights = twin.dense_weights(worlds, setting)
+    expected = (weights[:, 4] / weights.sum(axis=1)).mean(axis=1)
+    assert np.abs(expected[4] - 1.5 / 3.5) < 0.02
+    assert np.abs(worlds.rows.reward.mean(axis=1) - expected).max() < 0.03
+
+
 def with_losses(reward: str = "estimated") -> tuple[Worlds, Setting, Floats]:
     """Return worlds that have lost some outcomes, and the weights of those, (P, L)."""
     worlds, setting, _ = taught("auto", reward)

@@ -371,20 +371,21 @@ class Worlds:
         return np.asarray((self._arrivals[0] + overall) / (number + 1.0))
 
     def _draw_ends(self) -> None:
-        """Draw the prior's part of the rewards of every pair: atoms at 0 and 1 with total weight Gamma(1).
+        """Draw the prior's part of the rewards of every pair, as weights of two atoms at 0 and 1.
 
-        Either a pair earns what arrivals in its successors earn, or its rewards are unrelated to that. The
-        share of the latter is estimated by the pairs that led to states where all arrivals earned the same.
+        Either a pair earns what arrivals in its successors earn: then its rewards have the prior's weights of
+        its row. Or they are unrelated to that, and the atoms have total weight Gamma(1). The share of the
+        latter is estimated by the pairs that led to states where all arrivals earned the same.
         """
         if self._rewards.declared:
             return
         others = np.maximum(np.bincount(self.counts.successor, minlength=self._setting.n_states) - 1, 0)
         differ = self._arrivals[2] - self._arrivals[1] > SAME_REWARD
         unrelated = (others[differ].sum() + 1.0) / (others.sum() + 2.0)
-        shape = self.kinds.shape
+        shape, (mass, earned) = self.kinds.shape, self._of_prior
         free = self._generator.random(shape) < unrelated
-        expected = np.clip(self._of_prior[1] / self._of_prior[0], 0.0, 1.0)
-        weight = self._generator.standard_gamma(1.0, shape)
+        weight = np.where(free, self._generator.standard_gamma(1.0, shape), mass)
+        expected = np.clip(earned / mass, 0.0, 1.0)
         share = np.where(free, self._generator.beta(FLAT_WEIGHT, FLAT_WEIGHT, shape), expected)
         self._ends = np.stack([weight * (1.0 - share), weight * share])
 
