@@ -374,6 +374,10 @@ def test_worlds_merge_only_with_their_like() -> None:
     other = Worlds(setting, 3, np.random.default_rng(0), kind="flat", kappa=KAPPA)
     with pytest.raises(InvalidSetting, match=r"'other' must be worlds of the same .* got \(3, 'flat'"):
         worlds.merged(other)
+    # Drawn with one seed, the data's weights of two sets are the same numbers: their sum is no posterior.
+    same = taught("flat", "estimated")[0]
+    with pytest.raises(InvalidSetting, match="'other' must be drawn with another seed"):
+        worlds.merged(same)
     elsewhere = taught("flat", "estimated", problem="corridor")[0]
     with pytest.raises(InvalidSetting, match="for another problem"):
         worlds.merged(elsewhere)

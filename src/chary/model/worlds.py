@@ -238,7 +238,8 @@ class Worlds:
         fitted to the union, and its part drawn again.
 
         Raises:
-            InvalidSetting: if the other worlds are of another problem, number, or kind of prior.
+            InvalidSetting: if the other worlds are of another problem, number, or kind of prior, or have the
+                same seed.
         """
         mine, theirs = self._setting.digest, other._setting.digest
         options = [(each._lanes, each._kind, each._kappa) for each in (self, other)]
@@ -246,6 +247,13 @@ class Worlds:
             raise InvalidSetting(
                 f"'other' must be worlds of the same problem with the same prior, got {options[1]} in place "
                 f"of {options[0]} (worlds, prior, kappa){'' if mine == theirs else ', for another problem'}."
+            )
+        streams = [each._generator.bit_generator.state["state"] for each in (self, other)]
+        # What a seed decides for good; the rest of a generator's state moves on.
+        if streams[0]["inc"] == streams[1]["inc"]:
+            raise InvalidSetting(
+                "'other' must be drawn with another seed, got the same one: its data would have the same "
+                "weights. Give every agent a generator of its own."
             )
         both = self.copy()
         entries = both._enter(other.counts.pair, other.counts.successor)
