@@ -108,6 +108,44 @@ def test_the_standing_names_the_measurement_of_exactly_this_configuration() -> N
     assert said == ("the risk was measured for another configuration: calibrated for 20 episodes, played 21")
 
 
+def test_a_variant_of_the_problem_is_not_what_was_measured() -> None:
+    found = calibrated(check=True, rate=0.9)
+    run = chary.simulate(make("riverswim", horizon=7), found.agent, episodes=20, warmup=2, seed=0)
+    (said,) = [each for each in run.standing.given if "the risk was measured" in each]
+    assert said == (
+        "the risk was measured for another configuration: "
+        "calibrated on siblings of riverswim, played a variant of it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "phrase"),
+    [
+        ({}, ""),
+        ({"logs": True}, "calibrated after random episodes, played after logs"),
+        ({"losses": True}, "calibrated without lost outcomes, played with them"),
+        ({"own": "only"}, "calibrated with a learnt baseline, played with your own policy"),
+    ],
+)
+def test_a_live_agent_names_what_it_does_otherwise_than_the_measured_runs(
+    use: dict[str, Any], phrase: str
+) -> None:
+    found = calibrated(check=True, rate=0.9)
+    assert found.record is not None
+    setting = make("riverswim").told("known")
+    own = None
+    if "own" in use:
+        own = chary.OwnBaseline.declare([0] * setting.n_states, setting, role=use["own"])
+    live = chary.TabularAgent(
+        found.agent, setting, max_episodes=20, warmup=2, own=own, losses=use.get("losses", False)
+    )
+    if "logs" in use:
+        live.warm_start([[chary.Transition(1, 0, 0.0, 0, False)]])
+    (said,) = [each for each in live.standing.given if "the risk was measured" in each]
+    assert (found.record.given in said) == (not phrase)
+    assert phrase in said
+
+
 def test_a_record_is_read_back_and_speaks_for_its_options_alone() -> None:
     record = calibrated(check=True, rate=0.9).record
     assert record is not None

@@ -18,6 +18,7 @@ from chary.agents._learnt import (
     batches_from,
     explorer_arrays,
     explorers_from,
+    outside,
     rank_from,
 )
 from chary.agents.chary_ucbvi import CharyUCBVI
@@ -147,24 +148,21 @@ class Learner:
         told = self._spec.grounds(self._setting)
         record = self._spec.calibration if isinstance(self._spec, CharyUCBVI) else None
         if isinstance(self._spec, CharyUCBVI) and isinstance(record, CalibrationRecord):
+            apart = outside(
+                record,
+                self._spec,
+                self._length,
+                prior=self._prior,
+                own=role is not None,
+                logs=self.logs,
+                losses=bool(self.knowledge.lost),
+            )
             told = replace(
                 told,
-                outside=self._outside(self._spec, record),
+                outside=apart,
                 calibrated_on=f"{record.given}; episodes follow one another",
             )
         return replace(told, logs=self.logs, own=role, losses_expected=self._losses)
-
-    def _outside(self, spec: CharyUCBVI, record: CalibrationRecord) -> tuple[str, ...]:
-        """Return how this agent is used differently from what its bonus scale was calibrated for."""
-        episodes, warmup = self._length
-        prior = "given" if (self._prior >= 0).any() else "none"
-        used = {**spec.calibrated(episodes or 0, warmup), "prior": prior}
-        others = (
-            ("calibrated with a learnt baseline, played with your own policy", self._own is not None),
-            ("calibrated after random episodes, played after logs", self.logs),
-            ("calibrated without lost outcomes, played with them", bool(self.knowledge.lost)),
-        )
-        return record.mismatches(used) + tuple(phrase for phrase, differs in others if differs)
 
     def renew(self) -> None:
         """Forget the plan: the next one will be made from what is known then."""

@@ -18,6 +18,7 @@ from chary.agents._learnt import (
     explorer_arrays,
     explorers_from,
     generator_values,
+    outside,
     rank_from,
 )
 from chary.agents._world_schedule import WorldSchedule
@@ -27,6 +28,7 @@ from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
 from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp.setting import Setting
+from chary.model.risk_calibration import RiskRecord
 from chary.model.rows import LOST
 from chary.planner.joint import JointPlan
 from chary.planner.plan import Shorts
@@ -89,11 +91,18 @@ class WorldLearner:
         """Everything that the promise leans on, as far as it concerns what was learnt."""
         role = None if self._own is None else self._own.role
         told = self._spec.grounds(self._setting)
-        if isinstance(self._spec, CharyUCBVI):
-            episodes, warmup = self._length
-            prior = "given" if (self._prior >= 0).any() else "none"
-            used = {"prior": prior if role is None else f"own policy as {role}"}
-            told = self._spec.with_measured_risk(told, self._spec.calibrated(episodes or 0, warmup) | used)
+        record = self._spec.calibration if isinstance(self._spec, CharyUCBVI) else None
+        if isinstance(self._spec, CharyUCBVI) and isinstance(record, RiskRecord):
+            apart = outside(
+                record,
+                self._spec,
+                self._length,
+                prior=self._prior,
+                own=role is not None,
+                logs=self.logs,
+                losses=self._schedule.worlds.losses,
+            )
+            told = replace(told, coverage=f"{record.coverage(apart)}; episodes follow one another")
         return replace(told, logs=self.logs, own=role, losses_expected=self._losses)
 
     def begin_with(self, columns: Columns) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -166,19 +165,6 @@ class CharyUCBVI(WorldsSpec):
         delta = self.risk if self.bonus == POSTERIOR else self.delta
         told = WorldsSpec.grounds(self, setting)
         return replace(told, rule=self.rule, step_bound=self.step_bound, delta=delta)
-
-    def with_measured_risk(self, told: Grounds, used: Mapping[str, Any]) -> Grounds:
-        """Return the grounds with what was measured of the risk on siblings, or why it was not for this run.
-
-        Args:
-            told: The grounds without it.
-            used: Configuration of the run, see `calibrated`.
-        """
-        if not isinstance(self.calibration, RiskRecord):
-            return told
-        apart = self.calibration.mismatches(used)
-        words = f"the risk was measured for another configuration: {', '.join(apart)}"
-        return replace(told, coverage=words if apart else self.calibration.given)
 
     def options(self) -> dict[str, Any]:
         """Return the options as results list them."""

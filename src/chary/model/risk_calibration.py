@@ -119,7 +119,14 @@ class RiskRecord:
     def given(self) -> str:
         """The measurement in words, for the standing of a run that fits."""
         kept = "" if self.passed else f", above the wanted {self.rate:.3g}"
-        return f"the risk was measured for exactly this configuration: {self.describe()}{kept}"
+        return (
+            "the risk was measured for exactly this configuration, and the siblings resemble this problem: "
+            f"{self.describe()}{kept}"
+        )
+
+    def coverage(self, apart: Sequence[str]) -> str:
+        """Return the measurement in words, or `apart`, how a run differs from what was measured."""
+        return f"the risk was measured for another configuration: {', '.join(apart)}" if apart else self.given
 
     def describe(self) -> str:
         """Return the evidence as one phrase."""

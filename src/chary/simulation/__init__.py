@@ -19,8 +19,9 @@ from chary.arrays import Floats, Ints
 from chary.audit import check_value_cap
 from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
+from chary.model.risk_calibration import RiskRecord
 from chary.planner._backup import new_scratch
-from chary.simulation._calibration import nearest_calibration
+from chary.simulation._calibration import differences_from, nearest_calibration
 from chary.simulation._canary import CanaryRun
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, EVERYWHERE, mean_at_start, new_judge
@@ -301,16 +302,19 @@ class Simulation:
         """Return everything that the promise leans on, the calibration of a scaled bonus included."""
         grounds = self.agent.grounds(self.mdp.told(self.agent.reward))
         if isinstance(self.agent, CharyUCBVI) and self.agent.bonus == POSTERIOR:
+            record = self.agent.calibration
+            if not isinstance(record, RiskRecord):
+                return grounds
             used = {"problem": self.mdp.name, **self.agent.calibrated(self.episodes, self._warmup)}
-            return self.agent.with_measured_risk(grounds, used)
+            return replace(grounds, coverage=record.coverage(differences_from(record, self.mdp, used)))
         if not isinstance(self.agent, CharyUCBVI) or grounds.bounds is None or grounds.bounds.certified:
             return grounds
-        record, outside = nearest_calibration(
+        nearest, outside = nearest_calibration(
             self.mdp, self.agent, episodes=self.episodes, warmup=self._warmup
         )
-        if record is None:
+        if nearest is None:
             return grounds
-        return replace(grounds, outside=outside, calibrated_on=record.given)
+        return replace(grounds, outside=outside, calibrated_on=nearest.given)
 
     def _resumable(self) -> CompiledRun | WorldsRun | CanaryRun:
         if self.compiled is None:

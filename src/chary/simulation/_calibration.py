@@ -1,8 +1,9 @@
-"""The calibration that a run with a scaled bonus fits, or the nearest one and the differences from it."""
+"""The calibration that a run fits, or the nearest one and the differences from it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.envs import make
 from chary.mdp import FiniteMDP
 from chary.model.calibration import CalibrationRecord
+from chary.model.risk_calibration import RiskRecord
 from chary.presets import NAMES, preset
 
 ARRAYS = ("row_start", "successor", "probability", "reward", "start")
@@ -33,17 +35,22 @@ def nearest_calibration(
     found: CalibrationRecord | None = None
     fewest: tuple[str, ...] = ()
     for record in records:
-        differences = record.mismatches(used)
-        if not differences and not _is_made_by(record, mdp):
-            differences = (f"calibrated on siblings of {record.problem}, played a variant of it",)
+        differences = differences_from(record, mdp, used)
         if found is None or len(differences) < len(fewest):
             found, fewest = record, differences
     return found, fewest
 
 
-def _is_made_by(record: CalibrationRecord, mdp: FiniteMDP) -> bool:
-    """Return whether a problem is the one whose siblings were played, to the last bit."""
+def differences_from(
+    record: CalibrationRecord | RiskRecord, mdp: FiniteMDP, used: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return how a run differs from what a record was measured for, also in a problem of the same name."""
+    differences = record.mismatches(used)
+    if differences:
+        return differences
+    # The problem whose siblings were played, to be compared to the last bit.
     other = make(record.problem, **record.options)
-    return mdp.setting.digest == other.setting.digest and all(
+    same = mdp.setting.digest == other.setting.digest and all(
         np.array_equal(getattr(mdp, name), getattr(other, name)) for name in ARRAYS
     )
+    return () if same else (f"calibrated on siblings of {record.problem}, played a variant of it",)
