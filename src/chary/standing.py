@@ -301,8 +301,8 @@ class Grounds:
             given.append(f"no policy is worth more than {cap:.6g}{unit} per episode, the declared value cap")
         if told.known is not None:
             given.append("rewards are known, as declared")
-        exact = self.bounds is not None and self.bounds.family in ("kl", "l1")
-        fewest = int(told.support.min()) if exact and len(told.support) else told.n_states
+        counted = self.prior is not None or (self.bounds is not None and self.bounds.family in ("kl", "l1"))
+        fewest = int(told.support.min()) if counted and len(told.support) else told.n_states
         if fewest < told.n_states:
             most = int(told.support.max())
             number = f"{most}" if fewest == most else f"{fewest} to {most} (by state and action)"

@@ -138,6 +138,14 @@ def test_declarations_are_named_where_they_are_used() -> None:
     assert plain == bare
 
 
+def test_posterior_worlds_lean_on_the_declared_support() -> None:
+    declared = Setting.declare(n_states=200, n_actions=2, horizon=2, support=3)
+    worlds = CharyUCBVI(eta=0.1, bonus="posterior", world_prior="flat")
+    said = "at most 3 states can follow a state and an action, as declared"
+    assert said in worlds.grounds(declared).standing.given
+    assert said in TabularAgent(worlds, declared).standing.given
+
+
 def test_known_rewards_are_named_in_a_run_that_used_them() -> None:
     for reward in ("known", "estimated"):
         run = simulate(inventory(), CharyUCBVI(eta=0.4, reward=reward), episodes=1)
