@@ -281,6 +281,14 @@ def test_a_discretiser_of_too_many_states_is_refused_and_nothing_is_written(tmp_
         load_discretiser(tmp_path / "agent.npz")
 
 
+def test_a_save_that_fails_leaves_the_agent_without_the_discretiser(tmp_path: Path) -> None:
+    mine = agent()
+    before = mine.standing
+    with pytest.raises(CharyError, match="must be a file that can be written"):
+        mine.save(tmp_path / "missing" / "agent.npz", discretiser=Bins([[0.0, 1.0, 2.0], [0.0, 5.0, 9.0]]))
+    assert mine.standing == before
+
+
 @pytest.mark.parametrize(("overrides", "data"), [("ignored", 0), ("counted", 1)])
 def test_an_override_keeps_the_charge_and_counts_for_the_action_played_on_request(
     overrides: str, data: int

@@ -380,13 +380,9 @@ class TabularAgent(StepAPI[int, Pinned]):
             InvalidSetting: if the file exists and may not be overwritten, or cannot be written, or the
                 discretiser has another number of states.
         """
-
-        def content() -> bytes:
-            if discretiser is not None:
-                self._discretiser = discretiser_arrays(discretiser, self.setting)
-            return pack(AGENT_FILE, *self._record())
-
-        write_new(path, content, overwrite=overwrite)
+        cells = self._discretiser if discretiser is None else discretiser_arrays(discretiser, self.setting)
+        write_new(path, lambda: pack(AGENT_FILE, *self._record(cells)), overwrite=overwrite)
+        self._discretiser = cells
 
     @classmethod
     def load(cls, path: str | Path, *, setting: Setting | None = None) -> TabularAgent:
@@ -411,11 +407,13 @@ class TabularAgent(StepAPI[int, Pinned]):
             )
         return agent
 
-    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return all there is to save, as arrays and as plain values."""
+    def _record(
+        self, discretiser: dict[str, NDArray[Any]] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return all there is to save, as arrays and plain values; `discretiser` is another one to save."""
         from chary.agents._saving import record
 
-        return record(self)
+        return record(self, self._discretiser if discretiser is None else discretiser)
 
     def _ready(
         self, now: Open, t: object, state: object, proposal: object
