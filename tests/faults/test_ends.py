@@ -80,6 +80,17 @@ def test_files_that_are_written_together_replace_older_ones(tmp_path: Path) -> N
     assert contents(tmp_path) == {"a": b"new", "deep/er/b": b"2"}
 
 
+@pytest.mark.parametrize("wrong", ["folder", "x" * 300, f"deep/{'x' * 300}/b"])
+def test_files_that_are_written_together_are_all_written_or_none(wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OSError, match=r"Is a directory|name too long"):
+        write_files({tmp_path / "a": b"new", tmp_path / "new" / "c": b"1", tmp_path / wrong: b"2"})
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def children() -> list[int]:
     """Return the workers that this process has started."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

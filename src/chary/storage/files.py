@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -273,8 +274,12 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     made: list[Path] = []
     try:
         for path, content in files.items():
-            made += _make_folders(path.parent)
+            _make_folders(path.parent, made)
             drafts[path] = write_draft(path.parent, content)
+        # Where one file could not be renamed, others would be new already.
+        for path in files:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         for path, draft in drafts.items():
             draft.replace(path)
     except BaseException:
@@ -286,11 +291,12 @@ def write_files(files: Mapping[Path, bytes]) -> None:
         raise
 
 
-def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those that it is in, and return the new ones."""
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return new[::-1]
+def _make_folders(folder: Path, made: list[Path]) -> None:
+    """Make a folder and those that it is in, and add the new ones to `made`."""
+    for each in (*reversed(folder.parents), folder):
+        if not each.exists():
+            each.mkdir(exist_ok=True)
+            made.append(each)
 
 
 def write_draft(folder: Path, content: bytes) -> Path:
