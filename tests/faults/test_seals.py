@@ -209,7 +209,8 @@ def test_a_sealed_log_is_read_as_it_was_sealed(
     seal_log(file, overwrite=True)
     assert len(read_log(file)) == 2
     seal = file.with_name(f"{name}.seal")
-    for text in ("", "[]", "{}", "[" * 100_000, seal.read_text().replace('"log"', '"other"')):
+    half = json.dumps(json.loads(seal.read_text()) | {"hmac": "\ud800"})
+    for text in ("", "[]", "{}", "[" * 100_000, half, seal.read_text().replace('"log"', '"other"')):
         seal.write_text(text)
         with pytest.raises(InvalidData, match="seal"):
             read_log(file)

@@ -256,6 +256,7 @@ def test_the_command_line_lists_faults_and_leaves_bad_episodes_out(
         ({"labels": {"state": "ab"}}, "'labels' must list texts for 'state', got 'ab'"),
         ({"labels": {"state": ["a", "a"]}}, "'labels' must list every text of 'state' once, got 'a' twice"),
         ({"labels": {"state": ["a", ""]}}, "'labels' must list texts"),
+        ({"columns": {5: "x"}}, "'columns' must map names of columns"),
         ({}, "got no 'episode'. Is it called otherwise"),
     ],
 )
@@ -270,3 +271,13 @@ def test_options_that_do_not_fit_the_file_are_refused(
 def test_what_is_not_a_table_is_refused(frame: object) -> None:
     with pytest.raises(chary.CharyError, match=r"'frame' must"):
         Log.from_dataframe(frame)
+
+
+def test_a_cell_that_is_no_text_is_not_a_label() -> None:
+    cells = np.empty(1, dtype=object)
+    cells[0] = ["wait"]
+    frame = {"episode": [0], "t": [0], "state": [0], "reward": [1.0], "next_state": [1], "terminated": [True]}
+    with pytest.raises(
+        InvalidLog, match=r"'action' must be one of the labels 'wait', got \['wait'\] in row 1"
+    ):
+        Log.from_dataframe({**frame, "action": cells}, labels={"action": ["wait"]})

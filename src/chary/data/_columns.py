@@ -188,8 +188,8 @@ def as_ids(name: str, column: NDArray[Any], places: Places) -> tuple[Ints, tuple
 
 def as_labelled(name: str, column: NDArray[Any], labels: Sequence[str], places: Places) -> Ints:
     """Return the places of texts in the list of those that a column may contain."""
-    numbers = {label: k for k, label in enumerate(labels)}
-    cells = [value.strip() if isinstance(value, str) else value for value in column.tolist()]
+    numbers: dict[str | None, int] = {label: k for k, label in enumerate(labels)}
+    cells = [value.strip() if isinstance(value, str) else None for value in column.tolist()]
     wrong = np.array([cell not in numbers for cell in cells], dtype=bool)
     named = ", ".join(map(repr, labels[:5])) + (f" or {len(labels) - 5} more" if len(labels) > 5 else "")
     places.refuse(name, f"be one of the labels {named}", wrong, lambda i: shown(column[i]))

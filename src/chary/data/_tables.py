@@ -17,6 +17,7 @@ from chary.data._parquet import frame_column, parquet_frame
 from chary.data._seals import check_seal
 from chary.errors import InvalidData, InvalidSetting, did_you_mean
 from chary.storage.files import read_file
+from chary.texts import shown
 
 # The columns that may have labels, and where those of a state are used.
 LABELLED = {"state": OBSERVED, "action": ("action",)}
@@ -193,13 +194,15 @@ def _of_frame(
 
 def _checked_names(columns: object) -> dict[str, str]:
     """Return the user's names of columns by ours."""
-    if not isinstance(columns, Mapping) or not all(isinstance(each, str) for each in columns.values()):
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(each, str) for pair in columns.items() for each in pair
+    ):
         raise InvalidSetting(
-            f"'columns' must map names of columns to those of the source, got {columns!r}. Example: "
+            f"'columns' must map names of columns to those of the source, got {shown(columns)}. Example: "
             '{"episode": "patient"}.'
         )
     for ours in columns:
-        stem = ours.rpartition("_")[0] if str(ours)[-1:].isdecimal() else ours
+        stem = ours.rpartition("_")[0] if ours[-1:].isdecimal() else ours
         if stem not in COLUMNS:
             raise InvalidSetting(
                 f"'columns' must map {', '.join(COLUMNS)}, got {ours!r}.{did_you_mean(ours, COLUMNS)}"
@@ -211,14 +214,14 @@ def _checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
     """Return the texts of states and actions in the order of their numbers."""
     if not isinstance(labels, Mapping) or not labels.keys() <= LABELLED.keys():
         raise InvalidSetting(
-            f"'labels' must map state or action to lists of texts, got {labels!r}. Example: "
+            f"'labels' must map state or action to lists of texts, got {shown(labels)}. Example: "
             '{"action": ["wait", "treat"]}.'
         )
     checked = {}
     for column, texts in labels.items():
         listed = () if isinstance(texts, str) else tuple(texts) if isinstance(texts, Sequence) else ()
         if not listed or not all(isinstance(text, str) and text.strip() == text != "" for text in listed):
-            raise InvalidSetting(f"'labels' must list texts for {column!r}, got {texts!r}.")
+            raise InvalidSetting(f"'labels' must list texts for {column!r}, got {shown(texts)}.")
         if len(set(listed)) < len(listed):
             doubled = next(text for text in listed if listed.count(text) > 1)
             raise InvalidSetting(f"'labels' must list every text of {column!r} once, got {doubled!r} twice.")

@@ -73,7 +73,9 @@ def check_keyed(what: str, seal: object, content: Any) -> None:
     way_out = f"Use the key that it was sealed with, or unset {KEY} and {KEYRING} if you trust the file."
     if not isinstance(seal, str):
         raise InvalidData(f"{what} must be sealed with a key, got a seal without one. {way_out}")
-    if not any(hmac.compare_digest(_hmac(key, content).encode(), seal.encode()) for key in keys):
+    # A text of JSON may contain halves of characters.
+    given = seal.encode(errors="surrogatepass")
+    if not any(hmac.compare_digest(_hmac(key, content).encode(), given) for key in keys):
         raise InvalidData(f"{what} must be sealed with a key that is set, got another seal. {way_out}")
 
 
