@@ -8,6 +8,7 @@ had happened. CHARY_TESTS=full tries every line, with each of two errors; the sh
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 import timeit
@@ -198,7 +199,25 @@ def test_an_interrupt_at_any_line_leaves_nothing_stuck_or_diverged(kind: str, tm
     assert counts["poisoned"] > 0
 
 
-def test_another_thread_inside_is_refused_by_name(tmp_path: Path) -> None:
+def started(target: Callable[[], object], *, foreign: bool) -> Callable[[], object]:
+    """Start a thread, `foreign` to the module threading as those of a server in C are; return its `join`."""
+    over = threading.Event()
+
+    def run() -> None:
+        try:
+            target()
+        finally:
+            over.set()
+
+    if foreign:
+        _thread.start_new_thread(run, ())
+    else:
+        threading.Thread(target=run).start()
+    return lambda: over.wait(10)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_another_thread_inside_is_refused_by_name(tmp_path: Path, foreign: bool) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def slow(x: Any) -> Any:
@@ -210,15 +229,14 @@ def test_another_thread_inside_is_refused_by_name(tmp_path: Path) -> None:
     agent = CriticShield(critic, Rule.strict(0.5), n_actions=2, horizon=3)
     agent.begin("a", [0.0, 1.0])
     decisions: list[Any] = []
-    thread = threading.Thread(target=lambda: decisions.append(agent.act("a", 0, [0.0, 1.0])))
-    thread.start()
+    join = started(lambda: decisions.append(agent.act("a", 0, [0.0, 1.0])), foreign=foreign)
     assert entered.wait(10)
     with pytest.raises(OutOfOrder, match="while another thread is inside CriticShield"):
         agent.finish("a")
     with pytest.raises(OutOfOrder, match="'save' must not be called while another thread"):
         agent.save(tmp_path / "half")
     leave.set()
-    thread.join()
+    assert join()
     assert not agent.poisoned
     assert agent.act("a", 0, [0.0, 1.0]) == decisions[0]
     agent.save(tmp_path / "whole")

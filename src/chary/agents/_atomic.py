@@ -8,7 +8,7 @@ A call that is interrupted before has not happened, and can be made again.
 
 from __future__ import annotations
 
-import threading
+import sys
 from collections.abc import Callable
 from functools import wraps
 from threading import get_ident
@@ -50,7 +50,8 @@ class Atomic:
 
     def _enter(self, call: str, owner: int) -> None:
         """Take over from a thread that has died inside, or refuse a call."""
-        if owner != get_ident() and any(each.ident == owner for each in threading.enumerate()):
+        # Threads that Python did not start, those of a server in C, are not in `threading.enumerate`.
+        if owner != get_ident() and owner in sys._current_frames():
             raise OutOfOrder(
                 f"{call!r} must not be called while another thread is inside {type(self).__name__}. "
                 "Use one lock for all calls, or one agent per thread."
