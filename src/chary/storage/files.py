@@ -6,9 +6,9 @@ import json
 import math
 import os
 import re
+import secrets
 import stat
 import struct
-import tempfile
 import tokenize
 import tomllib
 import zipfile
@@ -256,8 +256,9 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: if the disk refuses; then no part of the new file exists.
     """
-    draft = write_draft(path.parent, content)
+    draft = new_draft(path.parent)
     try:
+        write_draft(draft, content)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -274,7 +275,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     try:
         for path, content in files.items():
             made += _make_folders(path.parent)
-            drafts[path] = write_draft(path.parent, content)
+            drafts[path] = new_draft(path.parent)
+            write_draft(drafts[path], content)
         for path, draft in drafts.items():
             draft.replace(path)
     except BaseException:
@@ -293,30 +295,18 @@ def _make_folders(folder: Path) -> list[Path]:
     return new[::-1]
 
 
-def write_draft(folder: Path, content: bytes) -> Path:
-    """Write a file under a temporary name, make sure it is on the disk, and return its path.
+def new_draft(folder: Path) -> Path:
+    """Return the path of a temporary file: chosen before it is made, so that whoever cleans up knows it."""
+    return folder / f"{DRAFT}{secrets.token_hex(8)}"
+
+
+def write_draft(draft: Path, content: bytes) -> None:
+    """Write a temporary file, and make sure it is on the disk; the caller removes it, whole or not.
 
     Raises:
-        OSError: if the disk refuses; then there is no file.
+        OSError: if the disk refuses.
     """
-    draft: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=DRAFT, delete=False) as file:
-            draft = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; results get the permissions of the user's other files.
-        draft.chmod(0o666 & ~_umask())
-    except BaseException:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
-        raise
-    return draft
-
-
-def _umask() -> int:
-    # There is no way to read it without setting it.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    with draft.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
