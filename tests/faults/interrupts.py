@@ -198,13 +198,18 @@ class Walk:
             return f"broken: stuck with {type(problem).__name__}"
 
 
-def interrupted(call: Callable[[], Any], line: int, error: type[BaseException]) -> bool:
-    """Make a call and raise at its `line`-th line within chary; return whether it got that far."""
+def interrupted(
+    call: Callable[[], Any],
+    line: int,
+    error: type[BaseException],
+    within: tuple[str, ...] = (PACKAGE,),
+) -> bool:
+    """Make a call and raise at its `line`-th line within these folders; return whether it got that far."""
     left = line
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        if not frame.f_code.co_filename.startswith(within):
             return None
         if event == "line":
             left -= 1
@@ -223,13 +228,13 @@ def interrupted(call: Callable[[], Any], line: int, error: type[BaseException]) 
     return left <= 0
 
 
-def lines_of(call: Callable[[], Any]) -> int:
-    """Return how many lines of chary a call runs."""
+def lines_of(call: Callable[[], Any], within: tuple[str, ...] = (PACKAGE,)) -> int:
+    """Return how many lines of these folders a call runs."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal count
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        if not frame.f_code.co_filename.startswith(within):
             return None
         count += event == "line"
         return trace

@@ -102,7 +102,7 @@ def atomic(method: Callable[Concatenate[A, Q], R]) -> Callable[Concatenate[A, Q]
 
 
 # All wrapped calls run this code.
-CALL = atomic(Atomic._enter).__code__  # type: ignore[attr-defined]
+CALL = atomic(Atomic._enter).__code__
 
 
 def under_way(holder: list[int]) -> bool:
