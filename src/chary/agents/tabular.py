@@ -18,7 +18,14 @@ from chary.agents._learner import check_own
 from chary.agents._parts import new_learner, new_shield
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
-from chary.agents.protocol import AGENT_FILE, POSTERIOR, AgentSpec, Discretises, discretiser_arrays
+from chary.agents.protocol import (
+    AGENT_FILE,
+    POSTERIOR,
+    AgentSpec,
+    Discretises,
+    check_problem,
+    discretiser_arrays,
+)
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
 from chary.errors import (
@@ -108,8 +115,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             )
         if spec.reward == "estimated" and setting.known is not None:
             setting = replace(setting, known=None)
-        self.spec = spec
-        self.setting = setting
+        self.spec, self.setting = spec, setting
         self.n_actions, self.horizon = setting.n_actions, setting.horizon
         self.overrides = check_choice("overrides", overrides, OVERRIDES)
         self.losses = bool(losses)
@@ -204,12 +210,11 @@ class TabularAgent(StepAPI[int, Pinned]):
                 f"of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no number."
             )
         if steps:
-
-            def place(i: int) -> str:
-                return f"episode {placed[i][0]}, step {placed[i][1]}"
-
-            columns = self._facts.checked_columns(steps, place)
+            columns, facts = self._facts.checked_columns(
+                steps, lambda i: f"episode {placed[i][0]}, step {placed[i][1]}"
+            )
             self._changing = True
+            self._facts.take(facts)
             self._learner.begin_with(columns)
         self._chooser.thaw()
 
@@ -403,12 +408,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         from chary.agents._saving import restored
 
         agent, source = load_sealed(path, AGENT_FILE, "an agent of chary", restored)
-        told = agent.setting
-        if setting is not None and replace(setting, known=told.known).digest != told.digest:
-            raise InvalidData(
-                f"'path' must hold an agent for this problem, got {source}, which is for another one: "
-                f"{told.n_states} states, {told.n_actions} actions, horizon {told.horizon}."
-            )
+        check_problem(agent.setting, setting, source)
         return agent
 
     def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
