@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from chary._workers import machine_memory
 from chary.errors import CharyError, InvalidData, InvalidSetting, Unwritable
 from chary.texts import shown
 
@@ -41,8 +42,6 @@ UNREADABLE = (
 
 # Bytes of the largest text that is parsed: experiments, calibrations, descriptions of runs.
 LARGEST_TEXT = 1 << 26
-# Bytes of the largest other file where the system does not say how much memory it has.
-LARGEST_FILE = 1 << 34
 # Characters of the longest TOML text: an experiment has a few thousand.
 LONGEST_TOML = 1 << 20
 # The deepest tables within tables, and the parts of the longest key.
@@ -141,7 +140,7 @@ def read_file(path: Path, *, name: str = "path", largest: int | None = None) -> 
         InvalidData: if it cannot be read, or is larger.
     """
     try:
-        return _content(path, _memory() // 2 if largest is None else largest)
+        return _content(path, machine_memory() // 2 if largest is None else largest)
     except (OSError, ValueError) as problem:
         raise InvalidData(
             f"{name!r} must be a file that can be read, got {str(path)!r}: {_reason(problem)}."
@@ -179,14 +178,6 @@ def _content(path: Path, largest: int) -> bytes:
     if left <= 0:
         raise ValueError(f"it is larger than {most} bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _memory() -> int:
-    """Return the bytes of memory that the machine has, or a guess."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return LARGEST_FILE
 
 
 def write_new(path: str | Path, content: bytes | Callable[[], bytes], *, overwrite: bool) -> None:
