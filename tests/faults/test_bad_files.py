@@ -24,8 +24,8 @@ from chary.sweeps.toml import parse_experiment
 from chary.texts import LONGEST_MESSAGE, clipped, shown, visible
 
 # How often each class of attacks is made here; a bomb takes seconds to write.
-REDUCED = {"resealed": 30, "archive": 30, "integers": 60, "bombs": 1}
-WHOLE = {"bombs": 20}
+REDUCED = {"resealed": 30, "archive": 30, "integers": 60, "bombs": 1, "parquet_bombs": 1}
+WHOLE = {"bombs": 20, "parquet_bombs": 20}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
