@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import FULL
 from tests.faults.interrupts import KINDS, SETTING, WEIGHTS, bounds, interrupted, trials
 
-from chary import CharyUCBVI, Rule, TabularAgent
+from chary import CharyUCBVI, Rule, TabularAgent, Transition
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
 from chary.errors import InvalidAction, InvalidData, OutOfOrder
 from chary.shield import Ledger
@@ -169,6 +169,41 @@ def test_checked_values_are_the_values_used() -> None:
     assert type(plain.action) is type(agent.act("a", 0, 0).action) is int
     many: list[Any] = [np.array(0)]
     assert agent.act_many(["b"], many, many, [np.array(1)]) == [other.act("b", 0, 0, proposal=1)]  # type: ignore[list-item]
+
+
+class Real:
+    """A number that is another one every time it is read."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
+
+    def __float__(self) -> float:
+        return self.values.pop(0) if len(self.values) > 1 else self.values[0]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "deep"])
+def test_values_that_change_are_read_once(kind: str, tmp_path: Path) -> None:
+    def played(whole: Any, real: Any) -> tuple[bytes, list[Any]]:
+        agent, place = KINDS[kind].make(), KINDS[kind].place
+        state = (lambda s: whole(s, 7)) if place is int else place
+        if "warm_start" in dir(agent):
+            logged = [(0, 1, 0.5), (1, 0, 0.25)]
+            agent.warm_start(
+                [[Transition(state(s), whole(a, 1 - a), real(r, 9.0), state(2), False)] for s, a, r in logged]
+            )
+        agent.begin("a", state(0))
+        agent.begin(np.int64(5), state(1))
+        first = agent.act("a", whole(0, 2), state(0))
+        other = 1 - first.action
+        outcome = Transition(state(0), whole(other, first.action), real(0.5, 7.0), state(1), False)
+        agent.observe("a", outcome, t=whole(0, 1), taken=whole(other, first.action))
+        decisions = [first, agent.act("a", whole(1, 0), state(1)), agent.act(5, whole(0, 1), state(1))]
+        agent.finish("a")
+        agent.abandon(np.int64(5))
+        agent.save(tmp_path / "agent", overwrite=True)
+        return (tmp_path / "agent").read_bytes(), decisions
+
+    assert played(Index, Real) == played(lambda value, *_: value, lambda value, *_: value)
 
 
 @pytest.mark.parametrize(

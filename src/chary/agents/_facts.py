@@ -213,3 +213,17 @@ class ObservedFacts:
                 f"'reward' must be the declared one, {low:g} to {high:g} once scaled, got {reward:g} at "
                 f"{where}. Use reward='estimated' if it is not a known function of the transition."
             )
+
+
+def placed(episodes: Iterable[Sequence[Transition]]) -> list[tuple[int, int, Transition]]:
+    """Return the transitions of logged episodes, each with its episode and its step.
+
+    Raises:
+        InvalidData: if they are not lists of transitions.
+    """
+    try:
+        return [(k, t, step) for k, episode in enumerate(episodes) for t, step in enumerate(episode)]
+    except TypeError as problem:
+        raise InvalidData(
+            f"'episodes' must be lists of transitions, got {type(episodes).__name__}: {problem}."
+        ) from problem

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from chary.agents._candidates import Proposals, knowledge_for, lower_policy
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, StepAPI, Transition, batch
-from chary.agents._facts import ObservedFacts
+from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import count_columns
 from chary.agents._release import NO_SHARES, Assigned, Change, Evidence, Release, Slot, evidence_of
 from chary.agents._visits import Visits, lesson
@@ -181,16 +181,16 @@ class CanaryAgent(StepAPI[int, Drawn]):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        logged = [list(episode) for episode in episodes]
-        placed = [(k, t, step) for k, episode in enumerate(logged) for t, step in enumerate(episode)]
-        if placed:
+        logged = placed(episodes)
+        if logged:
             columns, facts = self._facts.checked_columns(
-                [step for _, _, step in placed], lambda i: f"episode {placed[i][0]}, step {placed[i][1]}"
+                [step for _, _, step in logged], lambda i: f"episode {logged[i][0]}, step {logged[i][1]}"
             )
             self._changing = True
             self._facts.take(facts)
             count_columns(self._knowledge, columns)
-            self._proposals.starts[[int(episode[0].state) for episode in logged if episode]] = True
+            first = [t == 0 for _, t, _ in logged]
+            self._proposals.starts[columns[0][first]] = True
 
     def begin(self, episode: EpisodeId, state: int) -> None:
         """Open an episode that starts in `state`, and toss its coin.

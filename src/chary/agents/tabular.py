@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._choosing import Chooser, Pinned, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, StepAPI, Transition, batch
-from chary.agents._facts import ObservedFacts
+from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import check_own
 from chary.agents._parts import new_learner, new_shield
 from chary.agents._visits import Visits, lesson
@@ -196,13 +196,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        try:
-            placed = [(k, t, step) for k, episode in enumerate(episodes) for t, step in enumerate(episode)]
-        except TypeError as problem:
-            raise InvalidData(
-                f"'episodes' must be lists of transitions, got {type(episodes).__name__}: {problem}."
-            ) from problem
-        steps = [step for _, _, step in placed]
+        logged = placed(episodes)
+        steps = [step for _, _, step in logged]
         most = self._warmup * self.setting.horizon
         if self.spec.bonus == "l1" and len(steps) > most:
             raise InvalidSetting(
@@ -211,7 +206,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             )
         if steps:
             columns, facts = self._facts.checked_columns(
-                steps, lambda i: f"episode {placed[i][0]}, step {placed[i][1]}"
+                steps, lambda i: f"episode {logged[i][0]}, step {logged[i][1]}"
             )
             self._changing = True
             self._facts.take(facts)
