@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+from tests import deep_walk
 
 import chary
 from chary import UCBVI, Canary, CanaryAgent, CharyUCBVI, Rule, Setting, TabularAgent, Transition
@@ -57,10 +58,8 @@ def new_critic() -> CriticShield:
 
 
 def new_deep() -> Any:
-    from chary.deep import DeepAgent, DeepOptions
-
-    small = DeepOptions(eta=10.0, width=4, features=4, batch=4, fresh=2, replay=20, radius=0.1, pretraining=2)
-    return DeepAgent(small, observation_size=2, n_actions=2, horizon=3, seed=2)
+    # The walk of other tests: what it compiles is compiled anyway.
+    return deep_walk.new_agent()
 
 
 def load_deep(path: Path) -> Any:
@@ -71,6 +70,10 @@ def load_deep(path: Path) -> Any:
 
 def observed(s: int) -> Any:
     return np.array([s, 1.0])
+
+
+def deep_observed(s: int) -> Any:
+    return np.array([s, 1.0, 0.0, 0.5, 0.0, 0.25])
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ KINDS = {
         observed,
         proposes=True,
     ),
-    "deep": Kind(new_deep, load_deep, observed),
+    "deep": Kind(new_deep, load_deep, deep_observed),
 }
 
 
@@ -130,7 +133,8 @@ class Walk:
         else:
             second, other = (self._call("act", *where, place(1)) for where in (("a", 1), ("b", 0)))
         self._call("observe", "b", self._outcome(1, other.action, 2), t=0)
-        self._call("observe", "a", self._outcome(1, 1 - second.action, 0), t=1, taken=1 - second.action)
+        taken = int(second.action == 0)
+        self._call("observe", "a", self._outcome(1, taken, 0), t=1, taken=taken)
         self._call("save", self.target, overwrite=True)
         self._call("act", "a", 2, place(0), **more)
         self._call("observe", "a", self._outcome(0, self.results[-1].action, 2), t=2)
