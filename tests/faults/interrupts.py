@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,11 @@ import chary
 from chary import UCBVI, Canary, CanaryAgent, CharyUCBVI, Rule, Setting, TabularAgent, Transition
 from chary.agents import PSRL
 from chary.agents._atomic import CALLS
+from chary.agents._canary_saving import record as canary_record
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
 from chary.errors import OutOfOrder
 from chary.storage.files import DRAFT
+from chary.storage.sealed import _digest
 
 PACKAGE = str(Path(chary.__file__).parent)
 SETTING = Setting.declare(n_states=3, n_actions=2, horizon=3)
@@ -116,7 +118,7 @@ class Walk:
         self.folder, self.agent = folder, self.kind.make()
         self.target = folder / "target"
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        self.saves = [self.saved(self.agent)]
+        self.saves, self.states = [self.saved(self.agent)], [state(self.agent)]
         self.results: list[Any] = []
         self._play()
 
@@ -149,6 +151,7 @@ class Walk:
         self.calls.append((name, args, kwargs))
         self.results.append(self.again(self.agent, len(self.results)))
         self.saves.append(self.saved(self.agent))
+        self.states.append(state(self.agent))
         return self.results[-1]
 
     def _outcome(self, s: int, action: int, then: int) -> Transition:
@@ -186,10 +189,9 @@ class Walk:
                 return "broken: goes on although poisoned"
             agent = self.restored(number)
         try:
-            state = self.saved(agent)
-            if state == self.saves[number + 1] != self.saves[number]:
+            if state(agent) == self.states[number + 1] != self.states[number]:
                 found = "happened"
-            elif state != self.saves[number]:
+            elif state(agent) != self.states[number]:
                 return "broken: half a change"
             elif self.again(agent, number) != self.results[number]:
                 return "broken: decides otherwise"
@@ -197,9 +199,15 @@ class Walk:
             for later in range(number + 1, end):
                 if self.again(agent, later) != self.results[later]:
                     return "broken: decides otherwise later"
-            return found if self.saved(agent) == self.saves[end] else "broken: diverged"
+            return found if state(agent) == self.states[end] else "broken: diverged"
         except Exception as problem:
             return f"broken: stuck with {type(problem).__name__}"
+
+
+def state(agent: Any) -> str:
+    """Return a digest of all that a save of an agent would contain."""
+    arrays, about = canary_record(agent) if isinstance(agent, CanaryAgent) else agent._record()
+    return _digest(arrays, json.loads(json.dumps(about)))
 
 
 def interrupted(
@@ -268,7 +276,9 @@ def refuses_everything(agent: Any, folder: Path) -> bool:
     return not (folder / "never").exists()
 
 
-def trials(name: str, folder: Path, lines: int | None) -> Iterator[tuple[str, str]]:
+def trials(
+    name: str, folder: Path, lines: int | None, errors: Sequence[type[BaseException]] = ERRORS
+) -> Iterator[tuple[str, str]]:
     """Yield the call and the outcome of interrupts at so many lines of each call; None for all of them."""
     walk = Walk(name, folder)
     tried = 0
@@ -277,7 +287,7 @@ def trials(name: str, folder: Path, lines: int | None) -> Iterator[tuple[str, st
         total = lines_of(partial(walk.again, fresh, number))
         chosen = range(1, total + 1) if lines is None else np.linspace(1, total, lines).astype(int).tolist()
         for line in chosen:
-            for error in ERRORS[: 2 if lines is None else 1]:
+            for error in errors if lines is None else errors[:1]:
                 tried += 1
                 yield call, walk.trial(number, line, error, rest=tried % REST == 0)
 

@@ -20,7 +20,8 @@ from tests.faults.interrupts import KINDS, SETTING, WEIGHTS, bounds, interrupted
 
 from chary import CharyUCBVI, Rule, TabularAgent, Transition
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
-from chary.errors import InvalidAction, InvalidData, OutOfOrder
+from chary.data import Bins, load_discretiser
+from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
 from chary.shield import Ledger
 
 
@@ -35,6 +36,34 @@ def test_an_interrupt_at_any_line_leaves_nothing_stuck_or_diverged(kind: str, tm
     counts = Counter(found for _, found in trials(kind, tmp_path, None if FULL else 3))
     print(kind, dict(counts))
     assert set(counts) == {"did not happen", "happened", "poisoned"}
+
+
+class Defect(CharyError):
+    """A refusal that comes too late."""
+
+    def __init__(self) -> None:
+        super().__init__("'change' must not be refused halfway.")
+
+
+@pytest.mark.parametrize("kind", ["chary", "canary", "worlds"])
+def test_a_refusal_in_the_middle_of_a_change_does_not_pass_for_one_before_it(
+    kind: str, tmp_path: Path
+) -> None:
+    counts = Counter(found for _, found in trials(kind, tmp_path, 8, [Defect]))
+    assert set(counts) == {"did not happen", "happened", "poisoned"}
+
+
+def test_a_save_that_fails_keeps_no_discretiser(tmp_path: Path) -> None:
+    agent, cells = new_tabular(), Bins([[0.0, 0.5, 1.0]])
+    agent.save(tmp_path / "before")
+    with pytest.raises(InvalidSetting, match="a file that can be written"):
+        agent.save(tmp_path / "no folder" / "agent", discretiser=cells)
+    agent.save(tmp_path / "after")
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    agent.save(tmp_path / "cells", discretiser=cells)
+    agent.save(tmp_path / "again")
+    assert (tmp_path / "cells").read_bytes() == (tmp_path / "again").read_bytes() != b""
+    assert load_discretiser(tmp_path / "again").n_states == cells.n_states
 
 
 def test_another_thread_inside_is_refused_by_name(tmp_path: Path) -> None:

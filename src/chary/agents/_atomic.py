@@ -1,9 +1,9 @@
 """Calls that happen or do not: what every step API does around each of its public calls.
 
 Checks come first and change nothing. Just before its first change a call sets `_changing`; `atomic`, which
-wraps the call, clears it once the change is whole. An exception that arrives in between (Ctrl-C, no memory)
-leaves it set: the agent is `poisoned` then, since half of a change is made, and refuses every further call.
-A call that is interrupted before has not happened, and can be made again.
+wraps the call, clears it once the change is whole. An exception that arrives in between (Ctrl-C, no memory, a
+defect of ours) leaves it set: the agent is `poisoned` then, since half of a change is made, and refuses every
+further call. A call that is interrupted before has not happened, and can be made again.
 
 A second call, of another thread or from within the first one (by a critic or the handler of a signal), is
 refused. A call that was interrupted where it was about to give the place back is found to have ended.
@@ -18,7 +18,7 @@ from functools import wraps
 from threading import get_ident
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from chary.errors import CharyError, OutOfOrder
+from chary.errors import OutOfOrder
 
 Q = ParamSpec("Q")
 R = TypeVar("R")
@@ -91,10 +91,6 @@ def atomic(method: Callable[Concatenate[A, Q], R]) -> Callable[Concatenate[A, Q]
             result = method(self, *args, **kwargs)
             self._changing = False
             return result
-        except CharyError:
-            # Raised by a check, before anything was changed.
-            self._changing = False
-            raise
         finally:
             self._inside.clear()
 

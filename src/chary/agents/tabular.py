@@ -339,6 +339,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
         self._changing = True
         self._episodes.close(now)
         self._settle(now)
@@ -380,13 +381,9 @@ class TabularAgent(StepAPI[int, Pinned]):
             InvalidSetting: if the file exists and may not be overwritten, or cannot be written, or the
                 discretiser has another number of states.
         """
-
-        def content() -> bytes:
-            if discretiser is not None:
-                self._discretiser = discretiser_arrays(discretiser, self.setting)
-            return pack(AGENT_FILE, *self._record())
-
-        write_new(path, content, overwrite=overwrite)
+        cells = self._discretiser if discretiser is None else discretiser_arrays(discretiser, self.setting)
+        write_new(path, lambda: pack(AGENT_FILE, *self._record(cells)), overwrite=overwrite)
+        self._discretiser = cells
 
     @classmethod
     def load(cls, path: str | Path, *, setting: Setting | None = None) -> TabularAgent:
@@ -406,11 +403,13 @@ class TabularAgent(StepAPI[int, Pinned]):
         check_problem(agent.setting, setting, source)
         return agent
 
-    def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return all there is to save, as arrays and as plain values."""
+    def _record(
+        self, cells: dict[str, NDArray[Any]] | None = None
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return all there is to save as arrays and as plain values, perhaps with another discretiser."""
         from chary.agents._saving import record
 
-        return record(self)
+        return record(self, self._discretiser if cells is None else cells)
 
     def _ready(
         self, now: Open, t: object, state: object, proposal: object

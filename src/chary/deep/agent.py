@@ -274,6 +274,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
         self._changing = True
         self._episodes.close(now)
         self._settle(now)
