@@ -2,9 +2,9 @@
 
 A walk is played once, with a save before every call. Then each call is repeated from its save, interrupted at
 one line of chary after the other, by each of two errors. After each interrupt the agent is exactly as before
-the call, and repeats it (`did not happen`); or exactly as after it (`happened`); or it is `poisoned`, refuses
-every call, and the save from before goes on as if nothing had happened. Anything else is `broken`. After each
-fifth interrupt the walk is played to its end. Arguments: the lines per call (`all`), and the kinds of agents.
+the call, and repeats it (`did not happen`); or exactly as after it (`happened`); or it is `poisoned` and
+refuses every call. Anything else is `broken`. After each fifth interrupt the walk is played to its end, by a
+poisoned agent from the save before. Arguments: the lines per call (`all`), and the kinds of agents.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Kind:
     proposes: bool = False
 
 
-CHARY = {"bonus": "hoeffding", "bonus_scale": 0.01}
+CHARY: dict[str, Any] = {"bonus": "hoeffding", "bonus_scale": 0.01}
 KINDS = {
     "chary": Kind(tabular(CharyUCBVI(eta=0.5, bonus="kl")), proposes=True),
     "chains": Kind(tabular(CharyUCBVI(eta=10.0, data="meta", pool=2, **CHARY))),
@@ -187,6 +187,8 @@ class Walk:
             found = "poisoned"
             if not refuses_everything(agent, self.folder):
                 return "broken: goes on although poisoned"
+            if not rest:
+                return found
             agent = self.restored(number)
         try:
             if state(agent) == self.states[number + 1] != self.states[number]:

@@ -64,7 +64,7 @@ class Scene:
             observe(episode, step, **more)
             self.learnt.append((step.state, step.action, step.reward, step.next_state))
 
-        self.guard.observe = written  # type: ignore[method-assign]
+        self.guard.observe = written  # type: ignore[method-assign, assignment]
 
 
 class Single(Scene):
