@@ -48,7 +48,8 @@ wheel-test: $(STAMP)
 	cd build && PYTHONPATH=$(CURDIR)/$(SITE) $(CURDIR)/$(BIN)/python smoke_wheel.py $(CURDIR)/$(SITE)
 
 # The lowest versions that pyproject.toml declares, in an environment of their own, with a smoke test of each extra.
-# EXTRAS= tries the core alone, with the lowest NumPy and SciPy, which JAX and others raise.
+# EXTRAS= tries the core alone, with the lowest NumPy and SciPy, which JAX and others raise, and EXTRAS=sb3,d3rlpy
+# the adapters, with the newest PyTorch.
 EXTRAS ?= figures,report,cluster,minari,deep
 COMMA := ,
 test-lowest: $(STAMP)
@@ -104,7 +105,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 ifdef LOCKED
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 else
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 endif

@@ -31,10 +31,11 @@ FOOT = """
 ## Locked versions
 
 `constraints/dev.txt` contains the versions and hashes of everything that development uses, on Python 3.11
-to 3.13; `constraints/peers.txt` those of Stable-Baselines3 and d3rlpy. `make LOCKED=1 suite` installs
-exactly these files, and pip refuses any with another hash. `make audit` looks all of them up in the list of
-known vulnerabilities; the workflow does so for every change. Users install within the bounds of
-`pyproject.toml`, whose lower ends `make test-lowest` tries.
+to 3.13, what builds the package included; `constraints/peers.txt` those of Stable-Baselines3 and d3rlpy.
+`make LOCKED=1 suite` installs exactly these files, and pip refuses any with another hash. The tools that
+install and look up (pip, uv, pip-audit) are not locked themselves. `make audit` looks all locked versions up
+in the list of known vulnerabilities; the workflow does so for every change. Users install within the bounds
+of `pyproject.toml`, whose lower ends `make test-lowest` tries.
 """
 
 

@@ -135,7 +135,7 @@ def rollout_many(
             an episode continues beyond the agent's horizon.
         InvalidAction: from the iterator, if the agent plays an action outside a mask.
     """
-    from chary.wrappers.guard import Guard, horizon_of
+    from chary.wrappers.guard import Guard, abandon, horizon_of
     from chary.wrappers.lanes import VectorLanes
     from chary.wrappers.spaces import as_seed, check_in_mask, discrete_size
 
@@ -152,8 +152,9 @@ def rollout_many(
     def begin(begun: list[int]) -> None:
         # With the lanes first, zip takes no number from `left` for a lane that does not exist.
         for i, number in zip(begun, left, strict=False):
-            agent.begin(number, lanes.state[i])
+            # Noted first: an interrupt may come just after the agent has opened the episode.
             under_way[i] = _Lane(number, [], [])
+            agent.begin(number, lanes.state[i])
 
     def play() -> Iterator[Episode]:
         try:
@@ -186,15 +187,15 @@ def rollout_many(
                     agent.observe(lane.number, move.transition)
                     lane.transitions.append(move.transition)
                     if move.ended:
-                        del under_way[move.lane]
                         agent.finish(lane.number)
+                        del under_way[move.lane]
                         finished.append(Episode(lane.number, tuple(lane.transitions), tuple(lane.decisions)))
                 begin(answer.begun)
                 unfinished -= len(finished)
                 yield from finished
         finally:
             for lane in under_way.values():
-                agent.abandon(lane.number)
+                abandon(agent, lane.number)
 
     return play()
 

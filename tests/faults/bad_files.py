@@ -13,6 +13,7 @@ import io
 import json
 import os
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -313,6 +314,17 @@ def calibrations(rng: random.Random, where: Path) -> Call:
     return typed("run", "riverswim", "--episodes", "1", "--rule", "none", *calibration)
 
 
+def parquet_bombs(rng: random.Random, where: Path) -> Call:
+    """A Parquet log of kilobytes with millions of rows; the call breaks where memory is taken."""
+    import polars as pl
+
+    file = where / "log.parquet"
+    names = ["episode", "t", "state", "action", "reward", "next_state", "terminated"]
+    rows = rng.choice([6_000_000, 8_000_000])
+    pl.select(pl.repeat(0, rows, dtype=pl.Int64).alias(name) for name in names).write_parquet(file)
+    return bounded(lambda: read_log(file))
+
+
 def bombs(rng: random.Random, where: Path) -> Call:
     """An archive of kilobytes that inflates to gigabytes; the call breaks where much memory is taken."""
     folder = copied(where)
@@ -327,17 +339,29 @@ def bombs(rng: random.Random, where: Path) -> Call:
                 member.write(bytes(1 << 20))
     reseal(run)
 
-    def call() -> None:
+    if file.name == "agent.npz":
+        return bounded(lambda: TabularAgent.load(file))
+    return bounded(lambda: load_tables(folder))
+
+
+def bounded(call: Call) -> Call:
+    """Return a call that breaks where it takes much memory, in this process or in one that it starts."""
+
+    def measured() -> object:
+        # A new process counts what its parent has taken, too.
+        whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        usual = max(1 << 18, *(resource.getrusage(each).ru_maxrss for each in whose))
         tracemalloc.start()
         try:
-            TabularAgent.load(file) if file.name == "agent.npz" else load_tables(folder)
+            return call()
         finally:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            if peak > 1 << 27:
-                raise MemoryError(f"{peak >> 20} MB")
+            after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+            if peak > 1 << 27 or after > 1.1 * usual:
+                raise MemoryError(f"{peak >> 20} MB here, {after >> 10} MB there")
 
-    return call
+    return measured
 
 
 def write_npy(file: Path, header: bytes, rest: bytes) -> None:
@@ -357,7 +381,8 @@ def reseal(run: Path) -> None:
 
 
 ATTACKS: dict[str, Attack] = {
-    each.__name__: each for each in (archive, npy, toml, resealed, paths, integers, calibrations, bombs)
+    each.__name__: each
+    for each in (archive, npy, toml, resealed, paths, integers, calibrations, bombs, parquet_bombs)
 }
 
 

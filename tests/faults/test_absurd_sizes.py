@@ -11,7 +11,8 @@ import pytest
 from tests.sweeps import SMALL, chary
 
 from chary import CharyUCBVI, Setting
-from chary.errors import MOST_RUNS, InvalidMDP
+from chary._workers import worker_pool
+from chary.errors import MOST_RUNS, InvalidMDP, InvalidSetting
 from chary.mdp.setting import RewardScale
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.toml import parse_experiment
@@ -85,11 +86,14 @@ def test_an_experiment_counts_its_runs_before_it_lists_them() -> None:
     assert len(parse_experiment(SMALL).plan()) == 5 * 2
 
 
-def test_many_workers_are_not_counted_one_by_one() -> None:
-    tracemalloc.start()
-    assert LocalEngine(HUGE).workers == HUGE
-    assert tracemalloc.get_traced_memory()[1] < BYTES
-    tracemalloc.stop()
+def test_there_are_no_more_workers_than_the_machine_has_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chary._workers.machine_memory", lambda: 8 << 30)
+    monkeypatch.setattr("chary._workers.usable_cores", lambda: 2)
+    assert LocalEngine(32).workers == 32
+    for start in (LocalEngine, worker_pool):
+        for workers in (33, HUGE, 0):
+            with pytest.raises(InvalidSetting, match=r"'workers' must .* Each takes 256 MiB of memory"):
+                start(workers)
 
 
 def test_chains_take_room_for_the_episodes_and_not_for_the_pool() -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults.bad_files import ATTACKS, attack
 
+from chary.data import read_log
 from chary.errors import CharyError, InvalidData, InvalidSetting, check_integer
 from chary.storage import archives
 from chary.storage.archives import npy_array, npz_arrays, npz_bytes
@@ -24,8 +25,8 @@ from chary.sweeps.toml import parse_experiment
 from chary.texts import LONGEST_MESSAGE, clipped, shown, visible
 
 # How often each class of attacks is made here; a bomb takes seconds to write.
-REDUCED = {"resealed": 30, "archive": 30, "integers": 60, "bombs": 1}
-WHOLE = {"bombs": 20}
+REDUCED = {"resealed": 30, "archive": 30, "integers": 60, "bombs": 1, "parquet_bombs": 1}
+WHOLE = {"bombs": 20, "parquet_bombs": 20}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -118,6 +119,18 @@ def test_a_file_without_an_end_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="larger than"):
         read_file(tmp_path / "sparse")
     assert read_file(Path("/proc/self/stat"))
+
+
+def test_a_log_that_memory_does_not_suffice_for_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text("episode,t,state,action,reward,next_state,terminated\n" + "0,0,0,0,0,0,1\n")
+    monkeypatch.setattr("chary.data._tables.machine_memory", lambda: 16 * file.stat().st_size)
+    assert len(read_log(file)) == 1
+    monkeypatch.setattr("chary.data._tables.machine_memory", lambda: 15 * file.stat().st_size)
+    with pytest.raises(InvalidData, match="larger than"):
+        read_log(file)
 
 
 @pytest.mark.parametrize(

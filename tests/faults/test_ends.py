@@ -58,12 +58,12 @@ def test_a_disk_that_is_full_leaves_a_report_as_it_was(
     before = contents(old)
     written, draft = 0, files.write_draft
 
-    def until_full(folder: Path, content: bytes) -> Path:
+    def until_full(path: Path, content: bytes) -> None:
         nonlocal written
         written += 1
         if written > whole:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return draft(folder, content)
+        draft(path, content)
 
     monkeypatch.setattr(files, "write_draft", until_full)
     for target, earlier in ((old, tuple(before)), (new, ())):

@@ -1,9 +1,6 @@
-"""Interrupts at every line of every public call: a call happens, or it does not, or the agent says so.
+"""Interrupts, threads and values that change: a call happens, or it does not, or the agent says so.
 
-A walk is played once, with a save before every call. Then each call is repeated from its save, interrupted at
-one line of chary after the other. After each interrupt the agent is exactly as before the call, and repeats
-it; or exactly as after it; or `poisoned`, refuses every call, and the save from before goes on as if nothing
-had happened. CHARY_TESTS=full tries every line, with each of two errors; the short profile a few of them.
+CHARY_TESTS=full interrupts every line of every call, see `interrupts.py`; the short profile a few of them.
 """
 
 from __future__ import annotations
@@ -16,187 +13,59 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.conftest import FULL
+from tests.faults.interrupts import KINDS, SETTING, WEIGHTS, bounds, interrupted, trials
 
-import chary
-from chary import Canary, CanaryAgent, CharyUCBVI, Rule, Setting, TabularAgent, Transition
-from chary.agents._atomic import CALLS
+from chary import CharyUCBVI, Rule, TabularAgent, Transition
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
-from chary.errors import InvalidAction, InvalidData, OutOfOrder
-
-PACKAGE = str(Path(chary.__file__).parent)
-SETTING = Setting.declare(n_states=3, n_actions=2, horizon=3)
-# Interrupts per call of a walk; None for every line.
-TRIALS = None if FULL else 4
-
-WEIGHTS = np.array([[0.25, 0.5], [0.5, 0.0]])
-
-
-def bounds() -> CriticBounds:
-    return CriticBounds.from_point(FunctionCritic(lambda x: x @ WEIGHTS, n_actions=2), accept="uncertified")
+from chary.data import Bins, load_discretiser
+from chary.errors import CharyError, InvalidAction, InvalidData, InvalidSetting, OutOfOrder
+from chary.shield import Ledger
 
 
 def new_tabular() -> TabularAgent:
     return TabularAgent(CharyUCBVI(eta=0.5, bonus="kl"), SETTING, generator=np.random.default_rng(1))
 
 
-def new_canary() -> CanaryAgent:
-    return CanaryAgent(Canary(eta=0.1), SETTING, incumbent=[0, 1, 0], generator=np.random.default_rng(1))
-
-
-def new_critic() -> CriticShield:
-    return CriticShield(bounds(), Rule.strict(0.5), n_actions=2, horizon=3)
-
-
-KINDS: dict[str, tuple[Callable[[], Any], Callable[[Path], Any], Callable[[int], Any]]] = {
-    "tabular": (new_tabular, TabularAgent.load, int),
-    "canary": (new_canary, CanaryAgent.load, int),
-    "critic": (
-        new_critic,
-        lambda path: CriticShield.load(path, bounds(), Rule.strict(0.5), n_actions=2, horizon=3),
-        lambda s: np.array([s, 1.0]),
-    ),
-}
-
-
-class Walk:
-    """A walk as calls that can be repeated, with the save before each of them."""
-
-    def __init__(self, kind: str, folder: Path) -> None:
-        make, self.load, self.place = KINDS[kind]
-        self.folder, self.agent = folder, make()
-        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        self.saves = [self.saved(self.agent)]
-        self.results: list[Any] = []
-
-    def saved(self, agent: Any) -> bytes:
-        path = self.folder / "agent"
-        agent.save(path, overwrite=True)
-        return path.read_bytes()
-
-    def restored(self, save: bytes) -> Any:
-        path = self.folder / "restored"
-        path.write_bytes(save)
-        return self.load(path)
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        self.calls.append((name, args, kwargs))
-        self.results.append(getattr(self.agent, name)(*args, **kwargs))
-        self.saves.append(self.saved(self.agent))
-        return self.results[-1]
-
-    def outcome(self, s: int, action: int, then: int) -> Transition:
-        return Transition(self.place(s), action, 0.5, self.place(then), False)
-
-
-def walk(kind: str, folder: Path) -> Walk:
-    """Two episodes open at once, with a late outcome; one is finished, one abandoned, one is short."""
-    w = Walk(kind, folder)
-    w.call("begin", "a", w.place(0))
-    w.call("begin", "b", w.place(1))
-    first = w.call("act", "a", 0, w.place(0)).action
-    second, other = w.call("act_many", ["a", "b"], [1, 0], [w.place(1), w.place(1)])
-    w.call("observe", "b", w.outcome(1, other.action, 2), t=0)
-    w.call("observe", "a", w.outcome(1, second.action, 0), t=1)
-    w.call("finish", "a")
-    w.call("observe", "a", w.outcome(0, first, 1), t=0)
-    w.call("act", "b", 1, w.place(2))
-    w.call("abandon", "b")
-    w.call("begin", "c", w.place(2))
-    w.call("finish", "c")
-    return w
-
-
-def interrupted(call: Callable[[], Any], line: int, error: type[BaseException]) -> bool:
-    """Make a call and raise at its `line`-th line within chary; return whether it got that far."""
-    left = line
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if event == "line":
-            left -= 1
-            if left == 0:
-                raise error
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except error:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
-def lines_of(call: Callable[[], Any]) -> int:
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def refuses_everything(agent: Any, folder: Path) -> bool:
-    arguments = {"warm_start": ([],), "save": (folder / "never",), "begin": ("z", 0), "act": ("a", 0, 0)}
-    for name in CALLS:
-        if name not in dir(agent):
-            continue
-        with pytest.raises(OutOfOrder, match="Load the last save"):
-            getattr(agent, name)(*arguments.get(name, ("a", 0, 0)))
-    return not (folder / "never").exists()
-
-
-@pytest.mark.parametrize("kind", KINDS)
+# The deep learner has a file of its own, which runs where its kernels are compiled.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "deep"])
 def test_an_interrupt_at_any_line_leaves_nothing_stuck_or_diverged(kind: str, tmp_path: Path) -> None:
-    w = walk(kind, tmp_path)
-    counts: Counter[str] = Counter()
-    for i, (name, args, kwargs) in enumerate(w.calls):
-
-        def again(agent: Any, name: str = name, args: Any = args, kwargs: Any = kwargs) -> Any:
-            return getattr(agent, name)(*args, **kwargs)
-
-        fresh = w.restored(w.saves[i])
-        total = lines_of(lambda fresh=fresh: again(fresh))  # type: ignore[misc]
-        tried = range(1, total + 1) if TRIALS is None else np.linspace(1, total, TRIALS).astype(int)
-        errors = (MemoryError, KeyboardInterrupt)
-        for line, error in ((int(line), error) for line in tried for error in errors[: 2 if FULL else 1]):
-            agent = w.restored(w.saves[i])
-            assert interrupted(lambda agent=agent: again(agent), line, error)  # type: ignore[misc]
-            if agent.poisoned:
-                counts["poisoned"] += 1
-                assert refuses_everything(agent, tmp_path)
-                agent = w.restored(w.saves[i])
-            elif w.saved(agent) == w.saves[i + 1] != w.saves[i]:
-                counts["happened"] += 1
-                continue
-            else:
-                counts["did not happen"] += 1
-                assert w.saved(agent) == w.saves[i], f"{name} diverged at line {line}"
-            assert again(agent) == w.results[i], f"{name} decides otherwise after line {line}"
-            assert w.saved(agent) == w.saves[i + 1], f"{name} diverged after line {line}"
+    # Interrupts per call of a walk; None for every line, with each of two errors.
+    counts = Counter(found for _, found in trials(kind, tmp_path, None if FULL else 3))
     print(kind, dict(counts))
-    assert counts["did not happen"] > 0
-    assert counts["poisoned"] > 0
+    assert set(counts) == {"did not happen", "happened", "poisoned"}
+
+
+class Defect(CharyError):
+    """A refusal that comes too late."""
+
+    def __init__(self) -> None:
+        super().__init__("'change' must not be refused halfway.")
+
+
+@pytest.mark.parametrize("kind", ["chary", "canary", "worlds"])
+def test_a_refusal_in_the_middle_of_a_change_does_not_pass_for_one_before_it(
+    kind: str, tmp_path: Path
+) -> None:
+    counts = Counter(found for _, found in trials(kind, tmp_path, 8, [Defect]))
+    assert set(counts) == {"did not happen", "happened", "poisoned"}
+
+
+def test_a_save_that_fails_keeps_no_discretiser(tmp_path: Path) -> None:
+    agent, cells = new_tabular(), Bins([[0.0, 0.5, 1.0]])
+    agent.save(tmp_path / "before")
+    with pytest.raises(InvalidSetting, match="a file that can be written"):
+        agent.save(tmp_path / "no folder" / "agent", discretiser=cells)
+    agent.save(tmp_path / "after")
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    agent.save(tmp_path / "cells", discretiser=cells)
+    agent.save(tmp_path / "again")
+    assert (tmp_path / "cells").read_bytes() == (tmp_path / "again").read_bytes() != b""
+    assert load_discretiser(tmp_path / "again").n_states == cells.n_states
 
 
 def started(target: Callable[[], object], *, foreign: bool) -> Callable[[], object]:
@@ -275,6 +144,58 @@ def test_threads_never_leave_a_file_that_cannot_be_loaded(tmp_path: Path) -> Non
         TabularAgent.load(path)
 
 
+def test_a_call_from_within_a_call_is_refused(tmp_path: Path) -> None:
+    refusals: list[str] = []
+
+    def meddling(x: Any) -> Any:
+        for call in (partial(shield.act, "a", 0, [0.0, 1.0]), partial(shield.save, tmp_path / "half")):
+            with pytest.raises(OutOfOrder) as refusal:
+                call()
+            refusals.append(str(refusal.value))
+        assert not shield.poisoned
+        return x @ WEIGHTS
+
+    critic = CriticBounds.from_point(FunctionCritic(meddling, n_actions=2), accept="uncertified")
+    shield = CriticShield(critic, Rule.strict(0.5), n_actions=2, horizon=3)
+    shield.begin("a", [0.0, 1.0])
+    decision = shield.act("a", 0, [0.0, 1.0], proposal=1)
+    assert len(refusals) >= 2
+    assert all("from within another call of the same CriticShield" in each for each in refusals)
+    assert not (tmp_path / "half").exists()
+    shield.save(tmp_path / "whole")
+    assert (
+        CriticShield.load(tmp_path / "whole", bounds(), Rule.strict(0.5), n_actions=2, horizon=3).ledger("a")
+        == shield.ledger("a")
+        == Ledger(deficit=decision.deficit)
+    )
+
+
+def test_a_call_that_kept_its_place_when_it_was_interrupted_stands_in_nobodys_way() -> None:
+    made = 0
+    for line in range(1, 500):
+        agent = new_tabular()
+        if not interrupted(partial(agent.begin, "a", 0), line, KeyboardInterrupt):
+            break
+        # Another thread, while the one that was interrupted goes on.
+        answers: list[Any] = []
+
+        def ask(agent: TabularAgent = agent, answers: list[Any] = answers) -> None:
+            try:
+                agent.begin("b", 0)
+            except OutOfOrder as problem:
+                answers.append(str(problem))
+            else:
+                answers.append("begun")
+
+        poisoned = agent.poisoned
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        made += answers == ["begun"]
+        assert answers == ["begun"] or (poisoned and "Load the last save" in answers[0]), (line, answers)
+    assert made > 3
+
+
 class Index:
     """A whole number that is another one every time it is read."""
 
@@ -296,6 +217,41 @@ def test_checked_values_are_the_values_used() -> None:
     assert type(plain.action) is type(agent.act("a", 0, 0).action) is int
     many: list[Any] = [np.array(0)]
     assert agent.act_many(["b"], many, many, [np.array(1)]) == [other.act("b", 0, 0, proposal=1)]  # type: ignore[list-item]
+
+
+class Real:
+    """A number that is another one every time it is read."""
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
+
+    def __float__(self) -> float:
+        return self.values.pop(0) if len(self.values) > 1 else self.values[0]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "deep"])
+def test_values_that_change_are_read_once(kind: str, tmp_path: Path) -> None:
+    def played(whole: Any, real: Any) -> tuple[bytes, list[Any]]:
+        agent, place = KINDS[kind].make(), KINDS[kind].place
+        state = (lambda s: whole(s, 7)) if place is int else place
+        if "warm_start" in dir(agent):
+            logged = [(0, 1, 0.5), (1, 0, 0.25)]
+            agent.warm_start(
+                [[Transition(state(s), whole(a, 1 - a), real(r, 9.0), state(2), False)] for s, a, r in logged]
+            )
+        agent.begin("a", state(0))
+        agent.begin(np.int64(5), state(1))
+        first = agent.act("a", whole(0, 2), state(0))
+        other = 1 - first.action
+        outcome = Transition(state(0), whole(other, first.action), real(0.5, 7.0), state(1), False)
+        agent.observe("a", outcome, t=whole(0, 1), taken=whole(other, first.action))
+        decisions = [first, agent.act("a", whole(1, 0), state(1)), agent.act(5, whole(0, 1), state(1))]
+        agent.finish("a")
+        agent.abandon(np.int64(5))
+        agent.save(tmp_path / "agent", overwrite=True)
+        return (tmp_path / "agent").read_bytes(), decisions
+
+    assert played(Index, Real) == played(lambda value, *_: value, lambda value, *_: value)
 
 
 @pytest.mark.parametrize(

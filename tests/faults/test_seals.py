@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 from tests.faults.bad_files import GOLDEN, outcome, reseal, typed
 
-from chary import Setting, TabularAgent, make_agent
+from chary import Canary, CanaryAgent, Setting, TabularAgent, make_agent
 from chary.data import Log, read_log, seal_log, write_log
+from chary.envs import riverswim
 from chary.errors import CharyError, InvalidData, InvalidSetting
 from chary.storage.keys import KEY, KEYRING
 from chary.storage.sealed import pack, unpack
@@ -113,6 +115,31 @@ def test_without_a_key_a_forged_file_is_caught_by_its_setting_alone(tmp_path: Pa
     assert TabularAgent.load(forged).setting.horizon == 9
     with pytest.raises(InvalidData, match="must hold an agent for this problem"):
         TabularAgent.load(forged, setting=setting)
+
+
+def test_an_agent_is_loaded_for_its_own_problem_alone(tmp_path: Path) -> None:
+    mdp = riverswim()
+    ours, plain = mdp.told("known"), mdp.setting
+    assert ours.known is not None
+    theirs = replace(plain, known=ours.known._replace(other_high=np.ones_like(ours.known.other_high)))
+    other = Setting.declare(n_states=plain.n_states, n_actions=plain.n_actions, horizon=4)
+    for name, setting, fits, wrong in (
+        ("known", ours, (ours, plain), (theirs, other)),
+        ("estimated", plain, (ours, theirs, plain), (other,)),
+    ):
+        file = tmp_path / name
+        TabularAgent(make_agent("chary", eta=1.0, bonus="kl", reward=name), setting).save(file)
+        for each in fits:
+            assert TabularAgent.load(file, setting=each).horizon == plain.horizon
+        for each in wrong:
+            with pytest.raises(InvalidData, match="must hold an agent for this problem"):
+                TabularAgent.load(file, setting=each)
+    canary = tmp_path / "canary"
+    generator, incumbent = np.random.default_rng(0), np.zeros(plain.n_states, dtype=int)
+    CanaryAgent(Canary(eta=0.1), plain, incumbent=incumbent, generator=generator).save(canary)
+    assert CanaryAgent.load(canary, setting=plain).horizon == plain.horizon
+    with pytest.raises(InvalidData, match="must hold an agent for this problem"):
+        CanaryAgent.load(canary, setting=other)
 
 
 def sweep(where: Path) -> SweepFolder:

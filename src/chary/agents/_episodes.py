@@ -17,7 +17,7 @@ its own work, then calls the method that notes it, so that a call that raises le
              check the transition; `if not episodes.is_news(now, t, step, taken): return`
              Where `now.is_last(t)` holds and the step was not late, `step` is the first news of where it led.
              episodes.note(now, t, step); then as in `finish` after `close`
-    finish   now = episodes.named("finish", episode); episodes.close(now)
+    finish   now = episodes.named("finish", episode); episodes.check_goes_on(now); episodes.close(now)
              `if episodes.settle(now, release):` learn from the outcomes of `now.steps`
              `release(now)` is called once, when the place where the last step led is known.
     abandon  now = episodes.named("abandon", episode); undo what `release` would have closed, unless
@@ -301,8 +301,8 @@ class Episodes(Generic[S, P]):
         if now.is_last(t):
             now.state, now.terminated = step.next_state, step.terminated
 
-    def close(self, now: OpenEpisode[S, P]) -> None:
-        """Note that no more decisions will be requested.
+    def check_goes_on(self, now: OpenEpisode[S, P]) -> None:
+        """Check that an episode may be closed.
 
         Raises:
             OutOfOrder: if it is closing already.
@@ -313,6 +313,9 @@ class Episodes(Generic[S, P]):
                 "for the outcomes "
                 f"of steps {now.outstanding}. Observe or abandon it."
             )
+
+    def close(self, now: OpenEpisode[S, P]) -> None:
+        """Note that no more decisions will be requested."""
         now.closing = True
 
     def settle(self, now: OpenEpisode[S, P], release: Callable[[OpenEpisode[S, P]], None]) -> bool:

@@ -14,6 +14,8 @@ from chary.texts import shown
 
 # Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
 Columns = tuple[Ints, Ints, Ints, Floats, Bools]
+# All facts: the states that end episodes, those that were left, and the successors of each pair.
+Noted = tuple[Bools, Bools, dict[int, set[int]]]
 
 
 class ObservedFacts:
@@ -77,13 +79,15 @@ class ObservedFacts:
             if self._narrow[p]:
                 self._seen.setdefault(p, set()).add(x)
 
-    def checked_columns(self, steps: Sequence[Transition], place: Callable[[int], str]) -> Columns:
-        """Return many transitions as columns with scaled rewards, once all agree; note them as facts.
+    def checked_columns(
+        self, steps: Sequence[Transition], place: Callable[[int], str]
+    ) -> tuple[Columns, Noted]:
+        """Return many transitions as columns with scaled rewards, once all agree, and the facts after them.
 
-        `place` returns the episode and the step of the one of a number.
+        `place` returns the episode and the step of the one of a number. `take` makes the facts known.
 
         Raises:
-            InvalidData: by the first transition at fault, with its place; nothing is noted then.
+            InvalidData: by the first transition at fault, with its place.
         """
         columns = self._columns(steps)
         if columns is None:
@@ -111,8 +115,11 @@ class ObservedFacts:
             p, x = int(pairs[i]), int(nexts[i])
             self._check_support(p, x, seen.setdefault(p, set()), place(i))
             seen[p].add(x)
-        self.ends, self.left, self._seen = ends, left, seen
-        return states, pairs, nexts, rewards, terminated
+        return (states, pairs, nexts, rewards, terminated), (ends, left, seen)
+
+    def take(self, noted: Noted) -> None:
+        """Take what `checked_columns` returned for facts."""
+        self.ends, self.left, self._seen = noted
 
     def _columns(self, steps: Sequence[Transition]) -> Columns | None:
         """Return the columns of transitions that are plainly in order, else None."""
@@ -206,3 +213,17 @@ class ObservedFacts:
                 f"'reward' must be the declared one, {low:g} to {high:g} once scaled, got {reward:g} at "
                 f"{where}. Use reward='estimated' if it is not a known function of the transition."
             )
+
+
+def placed(episodes: Iterable[Sequence[Transition]]) -> list[tuple[int, int, Transition]]:
+    """Return the transitions of logged episodes, each with its episode and its step.
+
+    Raises:
+        InvalidData: if they are not lists of transitions.
+    """
+    try:
+        return [(k, t, step) for k, episode in enumerate(episodes) for t, step in enumerate(episode)]
+    except TypeError as problem:
+        raise InvalidData(
+            f"'episodes' must be lists of transitions, got {type(episodes).__name__}: {problem}."
+        ) from problem

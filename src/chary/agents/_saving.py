@@ -35,14 +35,14 @@ from chary.texts import shown
 Arrays = dict[str, NDArray[Any]]
 
 
-def record(agent: TabularAgent, discretiser: Arrays) -> tuple[Arrays, dict[str, Any]]:
-    """Return all there is to save, as arrays and as plain values; `discretiser` are the arrays of one."""
+def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
+    """Return all there is to save, with a discretiser's arrays, as arrays and as plain values."""
     table = PlayedTable()
     pins = [now.pinned for now in agent._episodes]
     oldest = min(pins, key=lambda pinned: pinned.version, default=None)
     arrays, learner = agent._learner.record(None if oldest is None else oldest.plan)  # type: ignore[arg-type]
     arrays |= {f"setting.{name}": array for name, array in agent.setting.to_arrays().items()}
-    arrays |= {f"discretiser.{name}": array for name, array in discretiser.items()}
+    arrays |= {f"discretiser.{name}": array for name, array in cells.items()}
     arrays |= {"facts.ends": agent._facts.ends, "facts.left": agent._facts.left}
     arrays |= agent._chooser.record()
     for i, pinned in enumerate(pins):

@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike
 
 from chary.agents._candidates import Proposals, knowledge_for, lower_policy
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, StepAPI, Transition, batch
-from chary.agents._facts import ObservedFacts
+from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import count_columns
 from chary.agents._release import NO_SHARES, Assigned, Change, Evidence, Release, Slot, evidence_of
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
+from chary.agents.protocol import check_problem
 from chary.arrays import Floats, Ints
 from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_type
 from chary.mdp import Setting
@@ -180,15 +181,16 @@ class CanaryAgent(StepAPI[int, Drawn]):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        logged = [list(episode) for episode in episodes]
-        placed = [(k, t, step) for k, episode in enumerate(logged) for t, step in enumerate(episode)]
-        if placed:
-            columns = self._facts.checked_columns(
-                [step for _, _, step in placed], lambda i: f"episode {placed[i][0]}, step {placed[i][1]}"
+        logged = placed(episodes)
+        if logged:
+            columns, facts = self._facts.checked_columns(
+                [step for _, _, step in logged], lambda i: f"episode {logged[i][0]}, step {logged[i][1]}"
             )
             self._changing = True
+            self._facts.take(facts)
             count_columns(self._knowledge, columns)
-            self._proposals.starts[[int(episode[0].state) for episode in logged if episode]] = True
+            first = [t == 0 for _, t, _ in logged]
+            self._proposals.starts[columns[0][first]] = True
 
     def begin(self, episode: EpisodeId, state: int) -> None:
         """Open an episode that starts in `state`, and toss its coin.
@@ -287,6 +289,7 @@ class CanaryAgent(StepAPI[int, Drawn]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
         self._changing = True
         self._episodes.close(now)
         self._settle(now)
@@ -317,15 +320,22 @@ class CanaryAgent(StepAPI[int, Drawn]):
         write_new(path, lambda: pack(CANARY_FILE, *record(self)), overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path) -> CanaryAgent:
+    def load(cls, path: str | Path, *, setting: Setting | None = None) -> CanaryAgent:
         """Return the agent that was saved; nothing in the file can run code.
 
+        Args:
+            path: What `save` wrote.
+            setting: The problem it must be for; by default whatever it was saved with.
+
         Raises:
-            InvalidData: if the file is missing, truncated, changed, of another schema or of another kind.
+            InvalidData: if the file is missing, truncated, changed, of another schema, of another kind or of
+                another problem.
         """
         from chary.agents._canary_saving import restored
 
-        return load_sealed(path, CANARY_FILE, "a canary of chary", restored)[0]
+        agent, source = load_sealed(path, CANARY_FILE, "a canary of chary", restored)
+        check_problem(agent.setting, setting, source)
+        return agent
 
     @property
     def _units(self) -> tuple[float, float]:

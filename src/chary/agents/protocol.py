@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import EpisodeId, Transition, check_episode_id
 from chary.arrays import Ints
-from chary.errors import InvalidSetting, check_choice, check_real, check_type
+from chary.errors import InvalidData, InvalidSetting, check_choice, check_real, check_type
 from chary.mdp import REWARD_KNOWLEDGE, FiniteMDP, Setting, as_policy
 from chary.model.bounds import FAMILIES, UCBVI_FAMILIES, Bounds
 from chary.model.rows import rank_by_index, shuffled_rank
@@ -75,6 +76,25 @@ def discretiser_arrays(discretiser: Discretises, setting: Setting) -> dict[str, 
             f"{discretiser.n_states}."
         )
     return discretiser.to_arrays()
+
+
+def check_problem(told: Setting, setting: Setting | None, source: Path) -> None:
+    """Check that an agent of a file, which was told `told`, is for the problem of `setting`; None is any.
+
+    Rewards are compared where both know them: agents may estimate what the problem declares.
+
+    Raises:
+        InvalidData: if it is for another one.
+    """
+    if setting is None:
+        return
+    if told.known is None or setting.known is None:
+        setting = replace(setting, known=told.known)
+    if setting.digest != told.digest:
+        raise InvalidData(
+            f"'path' must hold an agent for this problem, got {source}, which is for another one: "
+            f"{told.n_states} states, {told.n_actions} actions, horizon {told.horizon}."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,12 +13,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._choosing import Chooser, Pinned, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, StepAPI, Transition, batch
-from chary.agents._facts import ObservedFacts
+from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import check_own
 from chary.agents._parts import new_learner, new_shield
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
-from chary.agents.protocol import AGENT_FILE, POSTERIOR, AgentSpec, Discretises, discretiser_arrays
+from chary.agents.protocol import (
+    AGENT_FILE,
+    POSTERIOR,
+    AgentSpec,
+    Discretises,
+    check_problem,
+    discretiser_arrays,
+)
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
 from chary.errors import (
@@ -108,8 +115,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             )
         if spec.reward == "estimated" and setting.known is not None:
             setting = replace(setting, known=None)
-        self.spec = spec
-        self.setting = setting
+        self.spec, self.setting = spec, setting
         self.n_actions, self.horizon = setting.n_actions, setting.horizon
         self.overrides = check_choice("overrides", overrides, OVERRIDES)
         self.losses = bool(losses)
@@ -190,13 +196,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        try:
-            placed = [(k, t, step) for k, episode in enumerate(episodes) for t, step in enumerate(episode)]
-        except TypeError as problem:
-            raise InvalidData(
-                f"'episodes' must be lists of transitions, got {type(episodes).__name__}: {problem}."
-            ) from problem
-        steps = [step for _, _, step in placed]
+        logged = placed(episodes)
+        steps = [step for _, _, step in logged]
         most = self._warmup * self.setting.horizon
         if self.spec.bonus == "l1" and len(steps) > most:
             raise InvalidSetting(
@@ -204,12 +205,11 @@ class TabularAgent(StepAPI[int, Pinned]):
                 f"of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no number."
             )
         if steps:
-
-            def place(i: int) -> str:
-                return f"episode {placed[i][0]}, step {placed[i][1]}"
-
-            columns = self._facts.checked_columns(steps, place)
+            columns, facts = self._facts.checked_columns(
+                steps, lambda i: f"episode {logged[i][0]}, step {logged[i][1]}"
+            )
             self._changing = True
+            self._facts.take(facts)
             self._learner.begin_with(columns)
         self._chooser.thaw()
 
@@ -339,6 +339,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
         self._changing = True
         self._episodes.close(now)
         self._settle(now)
@@ -399,21 +400,16 @@ class TabularAgent(StepAPI[int, Pinned]):
         from chary.agents._saving import restored
 
         agent, source = load_sealed(path, AGENT_FILE, "an agent of chary", restored)
-        told = agent.setting
-        if setting is not None and replace(setting, known=told.known).digest != told.digest:
-            raise InvalidData(
-                f"'path' must hold an agent for this problem, got {source}, which is for another one: "
-                f"{told.n_states} states, {told.n_actions} actions, horizon {told.horizon}."
-            )
+        check_problem(agent.setting, setting, source)
         return agent
 
     def _record(
-        self, discretiser: dict[str, NDArray[Any]] | None = None
+        self, cells: dict[str, NDArray[Any]] | None = None
     ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return all there is to save, as arrays and plain values; `discretiser` is another one to save."""
+        """Return all there is to save as arrays and as plain values, perhaps with another discretiser."""
         from chary.agents._saving import record
 
-        return record(self, self._discretiser if discretiser is None else discretiser)
+        return record(self, self._discretiser if cells is None else cells)
 
     def _ready(
         self, now: Open, t: object, state: object, proposal: object

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from chary._workers import usable_cores, worker_pool
+from chary._workers import check_workers, usable_cores, worker_pool
 from chary.agents import CharyUCBVI
 from chary.envs import make, sibling
 from chary.errors import (
     MOST_EPISODES,
     MOST_RUNS,
-    MOST_WORKERS,
     InvalidSetting,
     check_choice,
     check_integer,
@@ -216,7 +215,7 @@ def calibrate(
     if minutes is not None:
         check_real("minutes", minutes, low=0.0, open_low=True)
     if workers is not None:
-        check_integer("workers", workers, minimum=1, largest=MOST_WORKERS)
+        check_workers(workers)
     began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
     mdp = make(problem, **options)
     agent.check_problem(mdp.setting)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chary._workers import check_workers
 from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions
 from chary.cli.terminal import progress, say, show
-from chary.errors import MOST_WORKERS, InvalidSetting, check_choice, check_integer
+from chary.errors import InvalidSetting, check_choice
 from chary.presets import preset
 from chary.storage.archives import npy_array
 from chary.storage.files import as_json as json_line
@@ -161,7 +162,7 @@ def _calibrate(
 
     usual = preset(problem)
     if "workers" in play:
-        check_integer("workers", play["workers"], minimum=1, largest=MOST_WORKERS)
+        check_workers(play["workers"])
     family = usual.bonus if usual.bonus in CALIBRATED_FAMILIES else CALIBRATED_FAMILIES[0]
     given = _of_agent(options)
     spec = CharyUCBVI(**usual.of_agent(given.get("bonus", family)) | given)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chary._workers import check_workers
 from chary.cli.options import Json
 from chary.cli.terminal import SweepBars, say, show
 from chary.errors import (
@@ -100,7 +101,9 @@ class SweepOptions:
                 f"'device' must be {DEVICES[0]!r} with problem {asked.conditions.problem!r}, "
                 f"got {shown(self.device)}."
             )
-        if self.workers is not None:
+        if self.workers is not None and self.address is None:
+            check_workers(self.workers)
+        elif self.workers is not None:
             check_integer("workers", self.workers, minimum=1, largest=MOST_WORKERS)
         seconds = self.save_every
         if seconds is not None:

@@ -242,6 +242,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
         self._changing = True
         self._episodes.close(now)
         self._episodes.settle(now, _release)

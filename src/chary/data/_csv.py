@@ -131,15 +131,17 @@ def csv_begun(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]
             )
     try:
         # Excel writes a mark before UTF-8; it is harmless there, and nowhere else.
-        text = content.decode("utf-8-sig")
+        content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         row = 1 + content.count(b"\n", 0, problem.start)
         raise InvalidData(
             f"{str(path)!r} must be text in UTF-8, got the byte {content[problem.start]:#04x} in row {row}. "
             "Save it as UTF-8."
         ) from problem
+    # Decoded again, part by part: a text in memory would take four bytes per character.
+    text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
     # strict: otherwise a quote that is never closed would include the rest of the file.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(text, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as problem:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from chary.data._columns import as_column
 from chary.errors import InvalidData, check_installed
+from chary.storage.archives import most_inflated
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,10 +24,25 @@ MAGIC = b"PAR1"
 # A damaged file can make Polars abort the process, which cannot be caught, so a separate process reads it.
 # Measured with Polars 1.44.2: of 1,500 files with one to four random bytes changed, one aborted (SIGABRT)
 # and 26 raised a PanicException, which is not an Exception.
+# The file says how many rows and columns it has: that is compared with what it may inflate to before anything
+# is. Long texts can take more; the system stops the process there.
 READER = """
 import io, sys
 import polars as pl
-frame = pl.read_parquet(io.BytesIO(sys.stdin.buffer.read()))
+content, most = sys.stdin.buffer.read(), int(sys.argv[1])
+table = pl.scan_parquet(io.BytesIO(content))
+rows, columns = table.select(pl.len()).collect().item(), len(table.collect_schema())
+if 8 * rows * columns > most:
+    sys.exit(f"{rows} rows of {columns} columns, more than {most} bytes")
+try:
+    import resource
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    limit = taken + 4 * most + (1 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+except (ImportError, OSError, ValueError):
+    pass
+frame = pl.read_parquet(io.BytesIO(content))
 answer = io.BytesIO()
 frame.write_ipc(answer)
 sys.stdout.buffer.write(answer.getvalue())
@@ -37,7 +53,8 @@ def parquet_frame(path: Path, content: bytes) -> pl.DataFrame:
     """Return the contents of a Parquet file.
 
     Raises:
-        InvalidData: if it is not a Parquet file, or a damaged one.
+        InvalidData: if it is not a Parquet file, or a damaged one, or would need far more memory than its
+            size.
         InvalidSetting: if Polars is not installed.
     """
     check_installed("polars", "Parquet, unlike CSV,", "report")
@@ -49,12 +66,16 @@ def parquet_frame(path: Path, content: bytes) -> pl.DataFrame:
         )
     # -P: do not import a file called polars.py in the user's folder.
     read = subprocess.run(
-        [sys.executable, "-P", "-c", READER], input=content, capture_output=True, check=False
+        [sys.executable, "-P", "-c", READER, str(most_inflated(len(content)))],
+        input=content,
+        capture_output=True,
+        check=False,
     )
     if read.returncode != 0:
         reason = read.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it cannot be read"]
         raise InvalidData(
-            f"{str(path)!r} must be a complete Parquet file, got a damaged one: {reason[0][:120]}."
+            f"{str(path)!r} must be a complete Parquet file, got one that is damaged or too large: "
+            f"{reason[0][:120]}."
         )
     return pl.read_ipc(io.BytesIO(read.stdout))
 

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from chary._workers import machine_memory
 from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled
 from chary.data._csv import csv_begun, csv_table
 from chary.data._parquet import frame_column, parquet_frame
@@ -18,6 +19,9 @@ from chary.data._seals import check_seal
 from chary.errors import InvalidData, InvalidSetting, did_you_mean
 from chary.storage.files import read_file
 from chary.texts import shown
+
+# Bytes of memory that a byte of a log may take while it is read: 14 were measured for rows of 21 characters.
+MEMORY_PER_BYTE = 16
 
 # The columns that may have labels, and where those of a state are used.
 LABELLED = {"state": OBSERVED, "action": ("action",)}
@@ -128,7 +132,7 @@ class FileTable(Table):
     """A CSV or Parquet file."""
 
     def __init__(self, path: Path, columns: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> None:
-        self._path, content = path, read_file(path)
+        self._path, content = path, read_file(path, largest=machine_memory() // MEMORY_PER_BYTE)
         check_seal(path, content)
         if not content:
             raise InvalidData(f"{str(path)!r} must contain at least one row, got an empty file.")

@@ -167,6 +167,8 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         steps, times = self._form.logged(episodes)
         if not steps:
             return
+        # The calls below take the memory of the state that they are given.
+        self._changing = True
         with jax.enable_x64(True):
             state = remember_all(self._calls, self._turns.state, steps, times)
             if self.options.pretraining:
@@ -174,7 +176,6 @@ class DeepAgent(StepAPI[Floats, Pinned]):
                 key = jax.random.split(jax.random.key(self.seed), 3)[2]
                 keys = jax.random.split(key, self.options.pretraining)
                 state = self._calls.pretrain(state, keys)
-        self._changing = True
         self._turns.state = state
         self._warmed = True
 
@@ -273,6 +274,7 @@ class DeepAgent(StepAPI[Floats, Pinned]):
             OutOfOrder: if it is not open, or was finished before and waits for outcomes.
         """
         now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
         self._changing = True
         self._episodes.close(now)
         self._settle(now)

@@ -52,7 +52,8 @@ def play_on(
             summary = _played(agent, env, k, observation)
         except BaseException:
             # Whatever the error: the next call of `play` needs an agent without an open episode.
-            agent.abandon(k)
+            if not agent.poisoned:
+                agent.abandon(k)
             raise
         agent.finish(k)
         yield summary

@@ -45,7 +45,9 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = True) ->
     save: Callable[..., None] = np.savez_compressed if compressed else np.savez
     save(target, **arrays)
     content = target.getvalue()
-    if compressed and sum(array.nbytes + LONGEST_HEADER for array in arrays.values()) > _limit(len(content)):
+    if compressed and sum(array.nbytes + LONGEST_HEADER for array in arrays.values()) > most_inflated(
+        len(content)
+    ):
         return npz_bytes(arrays, compressed=False)
     return content
 
@@ -72,14 +74,14 @@ def npz_arrays(content: bytes, *, compressed: bool = True) -> dict[str, NDArray[
         raise InvalidData(f"an npz file must be whole, got {_reason(problem)}.") from problem
 
 
-def _limit(size: int) -> int:
+def most_inflated(size: int) -> int:
     """Return how many bytes a compressed file of some size may inflate to."""
     return INFLATED + RATIO * size
 
 
 def _checked(members: list[zipfile.ZipInfo], size: int, *, compressed: bool) -> dict[str, zipfile.ZipInfo]:
     """Return members by array, once they may be read: what they declare is refused here, unread."""
-    limit = _limit(size) if compressed else size
+    limit = most_inflated(size) if compressed else size
     total = sum(member.file_size for member in members)
     if total > limit:
         raise InvalidData(

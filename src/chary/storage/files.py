@@ -7,9 +7,9 @@ import json
 import math
 import os
 import re
+import secrets
 import stat
 import struct
-import tempfile
 import tokenize
 import tomllib
 import zipfile
@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from chary._workers import machine_memory
 from chary.errors import CharyError, InvalidData, InvalidSetting, Unwritable
 from chary.texts import shown
 
@@ -42,8 +43,6 @@ UNREADABLE = (
 
 # Bytes of the largest text that is parsed: experiments, calibrations, descriptions of runs.
 LARGEST_TEXT = 1 << 26
-# Bytes of the largest other file where the system does not say how much memory it has.
-LARGEST_FILE = 1 << 34
 # Characters of the longest TOML text: an experiment has a few thousand.
 LONGEST_TOML = 1 << 20
 # The deepest tables within tables, and the parts of the longest key.
@@ -142,7 +141,7 @@ def read_file(path: Path, *, name: str = "path", largest: int | None = None) -> 
         InvalidData: if it cannot be read, or is larger.
     """
     try:
-        return _content(path, _memory() // 2 if largest is None else largest)
+        return _content(path, machine_memory() // 2 if largest is None else largest)
     except (OSError, ValueError) as problem:
         raise InvalidData(
             f"{name!r} must be a file that can be read, got {str(path)!r}: {_reason(problem)}."
@@ -180,14 +179,6 @@ def _content(path: Path, largest: int) -> bytes:
     if left <= 0:
         raise ValueError(f"it is larger than {most} bytes")
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _memory() -> int:
-    """Return the bytes of memory that the machine has, or a guess."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return LARGEST_FILE
 
 
 def write_new(path: str | Path, content: bytes | Callable[[], bytes], *, overwrite: bool) -> None:
@@ -257,8 +248,9 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: if the disk refuses; then no part of the new file exists.
     """
-    draft = write_draft(path.parent, content)
+    draft = new_draft(path.parent)
     try:
+        write_draft(draft, content)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -275,7 +267,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     try:
         for path, content in files.items():
             _make_folders(path.parent, made)
-            drafts[path] = write_draft(path.parent, content)
+            drafts[path] = new_draft(path.parent)
+            write_draft(drafts[path], content)
         # Where one file could not be renamed, others would be new already.
         for path in files:
             if path.is_dir():
@@ -299,30 +292,18 @@ def _make_folders(folder: Path, made: list[Path]) -> None:
             made.append(each)
 
 
-def write_draft(folder: Path, content: bytes) -> Path:
-    """Write a file under a temporary name, make sure it is on the disk, and return its path.
+def new_draft(folder: Path) -> Path:
+    """Return the path of a temporary file: chosen before it is made, so that whoever cleans up knows it."""
+    return folder / f"{DRAFT}{secrets.token_hex(8)}"
+
+
+def write_draft(draft: Path, content: bytes) -> None:
+    """Write a temporary file, and make sure it is on the disk; the caller removes it, whole or not.
 
     Raises:
-        OSError: if the disk refuses; then there is no file.
+        OSError: if the disk refuses.
     """
-    draft: Path | None = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=DRAFT, delete=False) as file:
-            draft = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; results get the permissions of the user's other files.
-        draft.chmod(0o666 & ~_umask())
-    except BaseException:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
-        raise
-    return draft
-
-
-def _umask() -> int:
-    # There is no way to read it without setting it.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    with draft.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import final
 
 from chary.errors import InvalidSetting
-from chary.storage.files import write_draft, writing
+from chary.storage.files import new_draft, write_draft, writing
 
 
 @final
@@ -55,17 +55,17 @@ class ResultFolder:
 
     def write(self, contents: Mapping[str, bytes]) -> None:
         """Write files under temporary names, then rename them all, the last one last."""
-        drafts: list[Path] = []
+        drafts = {name: new_draft(self.path) for name in contents}
         try:
             with writing(self.path):
-                for content in contents.values():
-                    drafts.append(write_draft(self.path, content))
+                for name, draft in drafts.items():
+                    write_draft(draft, contents[name])
                 self._refuse_existing(contents)
-                for draft, name in zip(drafts, contents, strict=True):
+                for name, draft in drafts.items():
                     draft.replace(self.path / name)
                     self._written = True
         finally:
-            for draft in drafts:
+            for draft in drafts.values():
                 draft.unlink(missing_ok=True)
 
     def _prepare(self) -> None:

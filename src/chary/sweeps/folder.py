@@ -248,8 +248,8 @@ class SweepFolder:
     def checkpoint(self, run: str) -> bytes | None:
         """Return the state of an unfinished run, None if none was kept."""
         try:
-            return (self._work / run / "checkpoint").read_bytes()
-        except OSError:
+            return read_file(self._work / run / "checkpoint")
+        except InvalidData:
             return None
 
     def discard(self, run: str) -> None:

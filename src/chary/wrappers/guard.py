@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from chary.agents._atomic import Atomic
 from chary.agents.protocol import EpisodeId, Transition
 from chary.agents.tabular import TabularAgent
 from chary.critics.shield import CriticShield
-from chary.errors import InvalidAction, InvalidSetting, check_index, check_integer, check_type
+from chary.errors import InvalidAction, InvalidSetting, OutOfOrder, check_index, check_integer, check_type
 from chary.shield import Decision, Plan
 from chary.wrappers.spaces import Mask, discrete_size
 
@@ -51,7 +52,11 @@ class Guard(Protocol[S_contra]):
         """Close an episode that was broken off."""
 
     def plan_of(self, episode: EpisodeId) -> Plan[S_contra]:
-        """Return the plan of an open episode: its baseline replaces proposals that are not allowed."""
+        """Return the plan of an open episode: its baseline replaces proposals that are not allowed.
+
+        Raises:
+            OutOfOrder: if the episode is not open.
+        """
 
 
 class Verdict(NamedTuple):
@@ -142,14 +147,13 @@ class Referee:
             check_type("numbers", numbers, Iterator, "an iterator", way_out="Use itertools.count(first).")
         self._numbers = itertools.count() if numbers is None else numbers
 
-    def begin(self, state: Any) -> EpisodeId:
-        """Open the next episode in `state`, and return its name.
+    def name(self) -> EpisodeId:
+        """Return the name of the next episode.
 
         Raises:
             InvalidSetting: if there are no names left.
         """
         for number in self._numbers:
-            self.guard.begin(number, state)
             return number
         raise InvalidSetting(
             "'numbers' must name every episode, but it has ended. Use itertools.count(first)."
@@ -211,6 +215,20 @@ class Referee:
             plan = self.guard.plan_of(question.episode)
             offered = math.isfinite(plan.charge(question.t, question.state, question.proposal))
         return Verdict(question.proposal, refused if offered else "not allowed", decision)
+
+
+def abandon(guard: Guard[Any], episode: EpisodeId) -> None:
+    """Abandon an episode, unless a call that was interrupted never opened it, or has closed it already.
+
+    A poisoned guard is left as it is: its last save knows nothing of what was interrupted.
+    """
+    if isinstance(guard, Atomic) and guard.poisoned:
+        return
+    try:
+        guard.plan_of(episode)
+    except (OutOfOrder, LookupError):
+        return
+    guard.abandon(episode)
 
 
 def horizon_of(guard: object, horizon: int | None) -> int | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import gymnasium
 
 from chary.agents.protocol import EpisodeId, Transition
 from chary.errors import CharyError, OutOfOrder, check_type
-from chary.wrappers.guard import Guard, Numbers, Question, Referee
+from chary.wrappers.guard import Guard, Numbers, Question, Referee, abandon
 from chary.wrappers.spaces import Mask, action_mask, as_seed, state_of
 
 
@@ -95,7 +96,14 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         checked = as_seed(seed)
         self._abandon()
         observation, info = self.env.reset(seed=checked, options=options)
-        self._episode, self._t = self._referee.begin(self._read(observation, info)), 0
+        state = self._read(observation, info)
+        # The name is noted first: an interrupt may come just after the guard has opened the episode.
+        self._episode, self._t = self._referee.name(), 0
+        try:
+            self.guard.begin(self._episode, state)
+        except CharyError:
+            self._episode = None
+            raise
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -105,8 +113,8 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
             OutOfOrder: if no episode has begun, or the last one is over.
             InvalidAction: if `action` is not an action, or the mask excludes the baseline's; then nothing
                 has changed.
-            InvalidData: if the environment's outcome contradicts the guard's setting; then the episode is
-                abandoned.
+            InvalidData: if the environment's outcome contradicts the guard's setting. After this and any
+                other failure once the environment was called, the episode is abandoned: call reset().
         """
         episode, t, state = self._episode, self._t, self._state
         if episode is None:
@@ -116,20 +124,19 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
         question = Question(episode, t, state, self._referee.check(action), self._mask)
         (verdict,) = self._referee.decide([question])
         played = verdict.decision.action
-        observation, reward, terminated, truncated, info = self.env.step(played)
-        ended = bool(terminated)
-        truncated = bool(truncated) or (t + 1 == self._referee.horizon and not ended)
-        try:
+        # Steps of the environment cannot be undone.
+        with ExitStack() as failed:
+            failed.callback(self._abandon)
+            observation, reward, terminated, truncated, info = self.env.step(played)
+            ended = bool(terminated)
+            truncated = bool(truncated) or (t + 1 == self._referee.horizon and not ended)
             reached = self._read(observation, info)
             self.guard.observe(episode, Transition(state, played, float(reward), reached, ended))
-        except CharyError:
-            # The environment has made the step and cannot undo it.
-            self._abandon()
-            raise
-        self._t = t + 1
-        if ended or truncated:
-            self._episode = None
-            self.guard.finish(episode)
+            self._t = t + 1
+            if ended or truncated:
+                self.guard.finish(episode)
+                self._episode = None
+            failed.pop_all()
         return observation, reward, ended, truncated, {**info, **verdict.as_info()}
 
     def close(self) -> None:
@@ -146,5 +153,5 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _abandon(self) -> None:
         if self._episode is not None:
-            episode, self._episode = self._episode, None
-            self.guard.abandon(episode)
+            abandon(self.guard, self._episode)
+            self._episode = None

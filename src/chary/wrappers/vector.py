@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from chary.agents.protocol import EpisodeId
 from chary.errors import InvalidAction
 from chary.texts import shown
-from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict
+from chary.wrappers.guard import Guard, Numbers, Question, Referee, Verdict, abandon
 from chary.wrappers.lanes import Answer, VectorLanes
 
 
@@ -81,11 +81,11 @@ class ShieldedVector(VectorWrapper):
             InvalidSetting: if the mask is not one boolean per lane, or a seed not a whole number >= 0; then
                 nothing has changed.
         """
-        seeds = self._lanes.seeds(seed)
-        for i in np.flatnonzero(self._lanes.which(options)):
-            self._abandon(int(i))
+        seeds, which = self._lanes.seeds(seed), self._lanes.which(options)
         with ExitStack() as failed:
             failed.callback(self._abandon_all)
+            for i in np.flatnonzero(which):
+                self._abandon(int(i))
             observations, infos, begun = self._lanes.reset(seeds, options)
             self._begin(begun)
             failed.pop_all()
@@ -141,16 +141,20 @@ class ShieldedVector(VectorWrapper):
             self.guard.observe(self._episodes[move.lane], move.transition)
             self._t[move.lane] += 1
             if move.ended:
-                self.guard.finish(self._episodes.pop(move.lane))
+                self.guard.finish(self._episodes[move.lane])
+                del self._episodes[move.lane]
         self._begin(answer.begun)
 
     def _begin(self, lanes: list[int]) -> None:
         for i in lanes:
-            self._episodes[i], self._t[i] = self._referee.begin(self._lanes.state[i]), 0
+            # The name is noted first: an interrupt may come just after the guard has opened the episode.
+            self._episodes[i], self._t[i] = self._referee.name(), 0
+            self.guard.begin(self._episodes[i], self._lanes.state[i])
 
     def _abandon(self, lane: int) -> None:
         if lane in self._episodes:
-            self.guard.abandon(self._episodes.pop(lane))
+            abandon(self.guard, self._episodes[lane])
+            del self._episodes[lane]
 
     def _abandon_all(self) -> None:
         self._lanes.halt()

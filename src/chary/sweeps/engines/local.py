@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import IO, cast, final
 
-from chary._workers import usable_cores
+from chary._workers import check_workers, usable_cores
 from chary.errors import Unwritable
 from chary.sweeps.engines import MOST_LOSSES, MOST_TRIES, Failure, Pending, Watcher, one_core
 from chary.sweeps.family import CPU
@@ -78,6 +78,9 @@ class LocalEngine:
         workers: How many; by default one per core.
         checkpoint_seconds: Seconds between two checkpoints of a run.
         module: The module that a worker runs.
+
+    Raises:
+        InvalidSetting: if this machine has no memory for so many workers.
     """
 
     device = CPU
@@ -89,7 +92,7 @@ class LocalEngine:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         module: str = "chary.sweeps.worker",
     ) -> None:
-        self.workers = workers or usable_cores()
+        self.workers = usable_cores() if workers is None else check_workers(workers)
         self._checkpoint_seconds = checkpoint_seconds
         self._module = module
 
