@@ -85,9 +85,7 @@ class CompiledRun(BlockRun):
         # Guessed episodes read the explorers of the current chains, and change a copy of all the rest.
         guess = _chains_for(agent, setting, episodes if batch.on else 0)
         self._ahead = new_ahead(guess._replace(explorer=self.chains.explorer), H)
-        self._check = (
-            new_check(S, P, H, every=check_every, differences=charge == DIFFERENCE) if check_every else None
-        )
+        self._check = new_check(S, P, H, every=check_every, differences=charge == DIFFERENCE)
         if batch.on:
             self._blocks.take_multiples_of(LANES)
 
@@ -184,8 +182,7 @@ class CompiledRun(BlockRun):
             self._job.record,
             self._check,
         )
-        if self._check is not None:
-            _raise_mismatch(self._check.found)
+        _raise_mismatch(self._check.found)
         return following
 
 
