@@ -150,6 +150,7 @@ def measure(job: str) -> dict[str, Any]:
     """Measure one point in this process, described in JSON."""
     import chary
     from chary.simulation import Simulation
+    from chary.simulation._compiled import CompiledRun
 
     told = json.loads(job)
     point, planner, seed, seconds = Point(*told["point"]), told["planner"], told["seed"], told["seconds"]
@@ -190,8 +191,9 @@ def measure(job: str) -> dict[str, Any]:
             print(f"\rbig point: {done} episodes, {pace:.3f} s each ", end="", file=sys.stderr, flush=True)
     now, busy_now = time.perf_counter(), time.process_time()
     timed_from, first = since or (busy, 0)
-    assert simulation.compiled is not None
-    rows, chains, log = simulation.compiled.knowledge.rows, simulation.compiled.chains, simulation.log
+    run = simulation._run
+    assert isinstance(run, CompiledRun)
+    rows, chains, log = run.knowledge.rows, run.chains, simulation.log
     return {
         "planner": planner,
         "point": point._asdict(),

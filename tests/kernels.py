@@ -35,8 +35,6 @@ def main() -> None:
     options: dict[str, Any] = {"episodes": 2, "warmup": 2}
     for name, spec in specs(mdp).items():
         chary.simulate(mdp, spec, **options)
-        if name == "chary":
-            chary.simulate(mdp, spec, **options, check_every=1)
         if name in ("chary", "differences", "stepmix", "random", "canary", "worlds"):
             chary.simulate(mdp, spec, **options, driver="step")
 

@@ -87,8 +87,8 @@ MISTAKES = (
         either(
             "agents/_learner.py",
             "agents/_learner.py",
-            "            self.knowledge = self.knowledge.copy()\n        columns",
-            "            pass\n        columns",
+            "            self._part()\n        self._learn(",
+            "            pass\n        self._learn(",
         ),
         "tests/unit/test_live_agent.py tests/properties/test_open_episodes.py",
     ),

@@ -17,7 +17,8 @@ from chary.sweeps.toml import parse_experiment
 
 __all__ = ["OTHERS", "TINY", "invented", "invented_arrays", "invented_files", "tiny_experiment"]
 
-# Networks of 8 units, 3 episodes: compiling takes longer than playing.
+# Networks of 8 units, 3 episodes: compiling takes longer than playing. The example of `DeepSimulation` has
+# these options, too: both share what was compiled.
 TINY = """
 name = "tiny-hiv"
 title = "HIV <in the small>"

@@ -163,9 +163,9 @@ def start_weights(log: Log, setting: Setting) -> Floats:
 def _by_model(log: Log, table: Ints, setting: Setting, bounds: Bounds) -> _Value:
     episodes = log.n_episodes
     knowledge = Knowledge.empty(setting, bounds, episodes=episodes, total_episodes=episodes)
-    knowledge.learn(
-        log.state, setting.pair_index[log.state, log.action], log.next_state, log.scaled_rewards(setting)
-    )
+    pairs = setting.pair_index[log.state, log.action]
+    # Copies, which can be written to: for others the kernel would be compiled again.
+    knowledge.learn(np.array(log.state), pairs, np.array(log.next_state), log.scaled_rewards(setting))
     knowledge.radii.terminal[log.next_state[log.terminated]] = True
     start = start_weights(log, setting)
     below, above = (policy_values(knowledge, table, sign) for sign in (LOWER, UPPER))

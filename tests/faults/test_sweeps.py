@@ -317,30 +317,42 @@ def test_two_sweeps_do_not_work_in_one_folder(undisturbed: Path, tmp_path: Path)
     assert chary("sweep", file, "--out", folder, "--no-report").returncode == 0
 
 
-@pytest.mark.parametrize("how", ["truncated", "changed", "missing"])
-def test_tampered_results_are_named_and_recomputed_only_when_asked(
-    how: str, undisturbed: Path, tmp_path: Path
-) -> None:
+HOWS = ("truncated", "changed", "missing")
+
+
+def tamper(folder: Path, run: str, name: str, how: str) -> None:
+    path = folder / "runs" / run / name
+    data = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-7] if how == "truncated" else data.replace(b"0", b"1", 1))
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("name", FILES)
+def test_tampered_results_are_named(name: str, how: str, undisturbed: Path, tmp_path: Path) -> None:
     folder = copy_of(undisturbed, tmp_path / "tampered")
-    store, engine = SweepFolder(folder), LocalEngine(1)
-    tampered = dict(zip((state.id for state in store.states()), FILES, strict=False))
-    for run, name in tampered.items():
-        path = folder / "runs" / run / name
-        if how == "missing":
-            path.unlink()
-        else:
-            data = path.read_bytes()
-            path.write_bytes(data[:-7] if how == "truncated" else data.replace(b"0", b"1", 1))
+    store = SweepFolder(folder)
+    run = store.states()[0].id
+    tamper(folder, run, name, how)
     before = content(folder)
-    for run, name in tampered.items():
-        assert store.state(run).state == "damaged"
-        with pytest.raises(InvalidData, match=rf"^run {run} must .*{name}"):
-            store.read(run)
-    first, name = next(iter(tampered.items()))
-    with pytest.raises(InvalidData, match=rf"^run {first} must .*{name}.* Pass --recompute"):
-        sweep(small_experiment(), folder, engine, Silence())
+    assert store.state(run).state == "damaged"
+    with pytest.raises(InvalidData, match=rf"^run {run} must .*{name}"):
+        store.read(run)
+    with pytest.raises(InvalidData, match=rf"^run {run} must .*{name}.* Pass --recompute"):
+        sweep(small_experiment(), folder, LocalEngine(1), Silence())
     assert content(folder) == before
-    assert sweep(small_experiment(), folder, engine, Silence(), recompute=True) == SweepResult(4, 4, [])
+
+
+def test_tampered_results_are_recomputed_when_asked(undisturbed: Path, tmp_path: Path) -> None:
+    folder = copy_of(undisturbed, tmp_path / "tampered")
+    runs = [state.id for state in SweepFolder(folder).states()]
+    # All but one, so that every file is tampered with, most of them in two ways.
+    for i, run in enumerate(runs[:-1]):
+        tamper(folder, run, FILES[i % 4], HOWS[i % 3])
+    again = sweep(small_experiment(), folder, LocalEngine(1), Silence(), recompute=True)
+    assert again == SweepResult(1, 7, [])
     assert digests(folder) == digests(undisturbed)
 
 

@@ -304,7 +304,7 @@ def test_gaps_are_those_of_the_twin(losses: bool) -> None:
         top = twin.evaluate_worlds(weights, worlds.rows.reward, setting, dense.baseline, lost, shares)
     steps = np.argwhere(np.ones((setting.horizon, setting.n_states, setting.n_actions), dtype=bool))
     prices = np.empty((len(steps), K))
-    price_worlds_into(prices, plan, worlds.rows, shape, steps)
+    price_worlds_into(prices, plan, worlds.rows, shape, np.ascontiguousarray(steps))
     for (t, s, a), gaps in zip(steps.tolist(), prices, strict=True):
         expected = np.maximum(top[t, s, :K] - dense.q[t, setting.pair_index[s, a], :K], 0.0)
         if a == dense.baseline[t, s]:

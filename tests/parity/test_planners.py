@@ -36,7 +36,7 @@ from chary.planner._full import (
 )
 from chary.planner._vectors import LANES
 from chary.shield import Rule
-from chary.simulation import Simulation, simulate
+from chary.simulation import Simulation, _blocks, simulate
 from chary.simulation import _compiled as _compiled_run
 from chary.simulation._judge import PLAYED, Judge, evaluate_truly_into, mean_at_start, new_judge
 from chary.simulation._plan_check import QUANTITIES, Check, check_plan_into, check_truth_into, new_check
@@ -108,7 +108,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut_into_blocks(
     spec = make_agent(name, eta=0.4, bonus="hoeffding", bonus_scale=0.002)
     options: dict[str, Any] = {"episodes": 100, "warmup": 20, "record_steps": True}
     whole = simulate(mdp, spec, **options)
-    monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", seconds)
+    monkeypatch.setattr(_blocks, "BLOCK_SECONDS", seconds)
     blocks: list[int] = []
     check_same_run(simulate(mdp, spec, **options, progress=lambda done, _: blocks.append(done)), whole)
     if seconds == 0:
@@ -141,7 +141,7 @@ def batches_of(
 def test_the_runs_compared_have_batches_with_right_and_with_wrong_guesses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 10.0)
+    monkeypatch.setattr(_blocks, "BLOCK_SECONDS", 10.0)
     spec = CharyUCBVI(eta=0.4, bonus="hoeffding", bonus_scale=0.002)
     batches, blocks = batches_of(PROBLEMS["inventory"], spec, monkeypatch, EPISODES)
     assert batches < EPISODES, "no guess was right"
@@ -200,7 +200,7 @@ def play_tampered(
 ) -> Run:
     """Play a run and spoil what it plans with once `at` episodes were played."""
     # Blocks of one episode, though more could be planned together.
-    monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(_blocks, "BLOCK_SECONDS", 0.0)
     monkeypatch.setattr(_compiled_run, "LANES", 1)
     batch: list[Batch] = []
     judges: list[Judge] = []
@@ -220,7 +220,7 @@ def play_tampered(
     while playing.done < 60:
         if playing.done == at:
             # From here on batches are as long as they can be.
-            monkeypatch.setattr(_compiled_run, "BLOCK_SECONDS", 1e6)
+            monkeypatch.setattr(_blocks, "BLOCK_SECONDS", 1e6)
             tamper(Seen(batch[0], judges[0]))
         playing.advance()
     return playing.result()

@@ -14,7 +14,7 @@ from chary.agents import AgentSpec, CharyUCBVI, make_agent
 from chary.envs import riverswim
 from chary.errors import InvalidData, InvalidSetting
 from chary.mdp import FiniteMDP
-from chary.simulation import Simulation, simulate
+from chary.simulation import Simulation, _blocks, simulate
 from chary.simulation import _compiled as _compiled_run
 
 EPISODES = 60
@@ -25,7 +25,7 @@ def play_disturbed(mdp: FiniteMDP, spec: AgentSpec, stops: list[int], **options:
     """Play a run that is thrown away and resumed from its state after each of `stops` blocks."""
     with pytest.MonkeyPatch.context() as patch:
         # Blocks of one episode, so that it may stop anywhere.
-        patch.setattr(_compiled_run, "BLOCK_SECONDS", 0.0)
+        patch.setattr(_blocks, "BLOCK_SECONDS", 0.0)
         patch.setattr(_compiled_run, "LANES", 1)
         simulation = Simulation(mdp, spec, **options)
         simulation.start()

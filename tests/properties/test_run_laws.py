@@ -397,7 +397,7 @@ def test_watching_changes_nothing(
     reported: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
         # Blocks of one episode.
-        patch.setattr("chary.simulation._compiled.BLOCK_SECONDS", 0.0)
+        patch.setattr("chary.simulation._blocks.BLOCK_SECONDS", 0.0)
         patch.setattr("chary.simulation._compiled.LANES", 1)
         watched = play(
             mdp,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from chary.agents import make_agent
 from chary.agents._choosing import check_policy
 from chary.agents._episodes import OpenEpisode, Played
-from chary.agents._learner import check_counts
+from chary.agents._learner import check_counts, counted_successors
 from chary.agents._learnt import generator_from, generator_values, rank_from
 from chary.agents._release import Assigned, Slot
 from chary.agents._saving import PlayedTable, options_from, recalled, spec_values
@@ -83,10 +83,7 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> CanaryAgent:
     check_counts("counts", counts, setting)
     agent._knowledge.restore(counts)
     agent._knowledge.rows = agent._knowledge.rows._replace(rank=rank_from(arrays, spec, setting))
-    agent._facts.ends = as_array("facts.ends", arrays, (S,), bool)
-    agent._facts.left = as_array("facts.left", arrays, (S,), bool)
-    if (agent._facts.ends & agent._facts.left).any() or not agent._facts.ends[setting.terminal].all():
-        raise InvalidData("'facts' must separate states that end episodes from others, got one of both.")
+    agent._facts.restore(arrays)
     _restore_episodes(agent, arrays, about)
     return agent
 
@@ -134,15 +131,7 @@ def _restore_episodes(agent: CanaryAgent, arrays: Arrays, about: Mapping[str, An
         for number, action in about["waiting"]
     ]
     agent._visits.restore(waiting)
-    counted = agent._knowledge.rows
-    pairs = np.repeat(np.arange(setting.n_pairs), counted.length).tolist()
-    entries = [
-        x
-        for begin, length in zip(counted.begin.tolist(), counted.length.tolist(), strict=True)
-        for x in counted.successor[begin : begin + length].tolist()
-    ]
-    seen = [(pair, x) for pair, x in zip(pairs, entries, strict=True) if x < setting.n_states]
-    agent._facts.recall([pair for pair, _ in seen], [x for _, x in seen])
+    agent._facts.recall(*counted_successors(agent._knowledge, setting))
     for step in steps:
         if step.outcome is not None:
             agent._facts.note(step.outcome)

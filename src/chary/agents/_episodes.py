@@ -33,6 +33,7 @@ waits where it was, so the override of a step that fed a chain must be observed 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -435,7 +436,7 @@ def _listed(name: str, column: Any, *, nested: bool) -> list[Any]:
     raise InvalidData(f"{name!r} must be a list{shape}, got {type(column).__name__}.")
 
 
-class StepAPI(Atomic, Generic[S, P]):
+class StepAPI(Atomic, ABC, Generic[S, P]):
     """The part that all step APIs share: calls that are whole, and a view of their open episodes."""
 
     _episodes: Episodes[S, P]
@@ -449,6 +450,22 @@ class StepAPI(Atomic, Generic[S, P]):
     def outstanding(self) -> dict[EpisodeId, tuple[int, ...]]:
         """The steps of open episodes that were decided and whose outcomes are not known yet."""
         return self._episodes.outstanding
+
+    def finish(self, episode: EpisodeId) -> None:
+        """Take no more decisions; the episode is complete, and counts, once all of its outcomes are known.
+
+        Raises:
+            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
+        """
+        now = self._episodes.named("finish", episode)
+        self._episodes.check_goes_on(now)
+        self._changing = True
+        self._episodes.close(now)
+        self._settle(now)
+
+    @abstractmethod
+    def _settle(self, now: OpenEpisode[S, P]) -> None:
+        """Learn from an episode that is closing, once all of its outcomes are known."""
 
 
 def _same_arrays(one: Any, other: Any) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chary.agents.protocol import Transition
 from chary.arrays import Bools, Floats, Ints
 from chary.errors import InvalidAction, InvalidData, as_float, check_integer, check_truth, check_type
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
+from chary.storage.sealed import as_array
 from chary.texts import shown
 
 # Transitions by column, as they are counted: states, pairs, next states, scaled rewards, terminated.
@@ -72,6 +75,18 @@ class ObservedFacts:
         p = int(self.setting.pair_index[step.state, step.action])
         if self._narrow[p]:
             self._seen.setdefault(p, set()).add(int(step.next_state))
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take on the states that end episodes and those that were left, from a file.
+
+        Raises:
+            InvalidData: if a state is both, or one declared terminal does not end episodes.
+        """
+        S = self.setting.n_states
+        self.ends = as_array("facts.ends", arrays, (S,), bool)
+        self.left = as_array("facts.left", arrays, (S,), bool)
+        if (self.ends & self.left).any() or not self.ends[self.setting.terminal].all():
+            raise InvalidData("'facts' must separate states that end episodes from others, got one of both.")
 
     def recall(self, pairs: Iterable[int], successors: Iterable[int]) -> None:
         """Take the successors of a saved agent for facts."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
@@ -12,19 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._facts import Columns
-from chary.agents._learnt import (
-    as_columns,
-    batch_arrays,
-    batches_from,
-    explorer_arrays,
-    explorers_from,
-    outside,
-    rank_from,
-)
+from chary.agents._learnt import as_columns
+from chary.agents._plan_maker import Arrays, PlanMaker
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
 from chary.arrays import Floats, Ints
-from chary.errors import InvalidData, InvalidSetting, check_choice, check_integer, check_real, check_type
+from chary.errors import InvalidData, InvalidSetting, check_integer, check_real, check_type
 from chary.mdp._checks import as_start
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
@@ -39,7 +31,7 @@ from chary.planner.plan import (
     own_plan,
     policy_values,
 )
-from chary.policies import ROLES, OwnBaseline, as_policy_table
+from chary.policies import OwnBaseline
 from chary.standing import Grounds
 from chary.storage.sealed import as_array, under
 
@@ -67,14 +59,8 @@ class OldFloor(NamedTuple):
 
 
 @final
-class Learner:
-    """Counts, the plan that follows from them, and the explorers of open chains.
-
-    A plan reads the counts it was made from, so these are copied before they change while an open episode is
-    pinned to it. Plans are numbered, and their `version` is how many batches had been learnt before them;
-    what was learnt since the oldest plan in use was made is kept, so that this plan and all later ones can be
-    made again.
-    """
+class Learner(PlanMaker[TabularPlan]):
+    """Counts, and the plans by bounds that follow from them."""
 
     def __init__(
         self,
@@ -83,37 +69,24 @@ class Learner:
         *,
         prior: Ints,
         own: OwnBaseline | None,
-        max_episodes: int | None,
-        warmup: int,
         rank: Ints,
+        length: tuple[int | None, int],
         losses: bool = False,
     ) -> None:
-        total = None if max_episodes is None else max_episodes + warmup
+        super().__init__(spec, setting, prior=prior, own=own, rank=rank, length=length, losses=losses)
+        episodes, warmup = length
+        total = None if episodes is None else episodes + warmup
 
         def nothing() -> Knowledge:
-            known = Knowledge.empty(
-                setting, spec.bounds, episodes=max_episodes, total_episodes=total, rank=rank
-            )
+            known = Knowledge.empty(setting, spec.bounds, episodes=episodes, total_episodes=total, rank=rank)
             if losses:
                 known.expect_losses()
             return known
 
-        self._spec = spec
-        self._setting = setting
-        self._prior = prior
-        self._own = own
         self._old_floor: OldFloor | None = None
-        self._losses = losses
-        self._length = (max_episodes, warmup)
-        self.logs = False
         self.knowledge = nothing()
         # With data `meta`, explorers learn from the warm-up and whole meta-rollouts alone.
         self._separate = nothing() if isinstance(spec, CharyUCBVI) and spec.data == "meta" else None
-        self._plan: TabularPlan | None = None
-        self.plans = 0
-        self.version = 0
-        self._journal: deque[Columns] = deque()
-        self.explorers: dict[int, Shorts] = {}
         self._latest_explorer: Shorts | None = None
 
     @property
@@ -121,48 +94,24 @@ class Learner:
         """True where explorers learn from meta-rollouts alone."""
         return self._separate is not None
 
-    @property
-    def plan(self) -> TabularPlan:
-        """The plan of all that was learnt."""
-        if self._plan is None:
-            plan = self._make_plan(self.knowledge)
-            check_cap(
-                self._setting, self._spec.bounds, self.knowledge, plan.arrays.baseline, plan.arrays.v_lower
-            )
-            self._plan = plan
-            self.plans += 1
-        return self._plan
-
     def begin_with(self, columns: Columns) -> None:
         """Count logged transitions, for baseline and explorers."""
         self.logs = True
-        for knowledge in (self.knowledge, self._separate):
-            if knowledge is not None:
-                count_columns(knowledge, columns)
+        self._teach(columns)
+        if self._separate is not None:
+            count_columns(self._separate, columns)
         self.renew()
 
-    @property
-    def grounds(self) -> Grounds:
-        """Everything that the promise leans on, as far as it concerns what was learnt."""
-        role = None if self._own is None else self._own.role
+    def _measured_grounds(self) -> Grounds:
         told = self._spec.grounds(self._setting)
         record = self._spec.calibration if isinstance(self._spec, CharyUCBVI) else None
-        if isinstance(self._spec, CharyUCBVI) and isinstance(record, CalibrationRecord):
-            apart = outside(
-                record,
-                self._spec,
-                self._length,
-                prior=self._prior,
-                own=role is not None,
-                logs=self.logs,
-                losses=bool(self.knowledge.lost),
-            )
-            told = replace(
-                told,
-                outside=apart,
-                calibrated_on=f"{record.given}; episodes follow one another",
-            )
-        return replace(told, logs=self.logs, own=role, losses_expected=self._losses)
+        if not isinstance(self._spec, CharyUCBVI) or not isinstance(record, CalibrationRecord):
+            return told
+        return replace(
+            told,
+            outside=self._outside(record, self._spec, losses=bool(self.knowledge.lost)),
+            calibrated_on=f"{record.given}; episodes follow one another",
+        )
 
     def renew(self) -> None:
         """Forget the plan: the next one will be made from what is known then."""
@@ -174,11 +123,8 @@ class Learner:
         if not steps:
             return
         if any(plan.knowledge is self.knowledge for plan in pinned):
-            self.knowledge = self.knowledge.copy()
-        columns = as_columns(steps, self._setting)
-        count_columns(self.knowledge, columns)
-        self.version += 1
-        self._journal.append(columns)
+            self._part()
+        self._learn(as_columns(steps, self._setting))
 
     def learn_rollout(self, steps: Sequence[Transition]) -> None:
         """Let explorers learn from a whole meta-rollout."""
@@ -186,91 +132,9 @@ class Learner:
             count_columns(self._separate, as_columns(steps, self._setting))
             self._latest_explorer = None
 
-    def forget(self, chains: Iterable[int]) -> None:
-        """Forget the explorers of chains that have ended."""
-        for chain in chains:
-            self.explorers.pop(chain, None)
-
-    def trim(self, oldest: int) -> None:
-        """Forget what was learnt before version `oldest`, that of the oldest plan in use."""
-        while len(self._journal) > self.version - oldest:
-            self._journal.popleft()
-
-    def record(self, oldest: TabularPlan | None) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return arrays and plain values for `restore`; `oldest` is the oldest plan in use."""
-        base = oldest.knowledge if self._journal and oldest is not None else self.knowledge
-        arrays = {f"counts.{name}": array for name, array in base.to_arrays().items()}
-        arrays["prior"] = self._prior
-        if self._spec.ties != "index":
-            arrays["rank"] = self.knowledge.rows.rank
-        own = self._own
-        if own is not None:
-            arrays["own.table"] = own.table
-        if self._separate is not None:
-            arrays |= {f"meta.{name}": array for name, array in self._separate.to_arrays().items()}
-        arrays |= batch_arrays("journal", self._journal)
-        arrays["explorers"], places = explorer_arrays(self.explorers, self._setting)
-        about: dict[str, Any] = {
-            "own": None if own is None else own.role,
-            "old_floor": None,
-            "plans": self.plans,
-            "version": self.version,
-            "planned": self._plan is not None,
-            "journal": [len(each[0]) for each in self._journal],
-            "explorers": places,
-        }
-        if self._old_floor is not None and self.version - len(self._journal) <= self._old_floor.last:
-            arrays["own.start"] = self._old_floor.start
-            about["old_floor"] = [self._old_floor.value, self._old_floor.last]
-        return arrays, about
-
-    def restore(
-        self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], versions: Collection[int]
-    ) -> dict[int, TabularPlan]:
-        """Take on what `record` returned, and return the plans of `versions`, made again to the bit.
-
-        Raises:
-            InvalidData: if they are not of this problem.
-        """
-        setting = self._setting
-        S, A = setting.n_states, setting.n_actions
-        # -1 stands for no prior.
-        self._prior = as_array("prior", {"prior": arrays["prior"] + 1}, (S,), np.int64, below=A + 1) - 1
-        if about["own"] is not None:
-            self._restore_own(arrays, about)
-        rank = rank_from(arrays, self._spec, setting)
-        for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
-            if knowledge is not None:
-                knowledge.rows = knowledge.rows._replace(rank=rank)
-                kept = under(f"{name}.", arrays)
-                check_counts(name, kept, setting)
-                knowledge.restore(kept)
-        self.explorers |= explorers_from(arrays["explorers"], about["explorers"], setting)
-        for number in (about["plans"], about["version"], *about["journal"]):
-            check_integer("learner", number, minimum=0, error=InvalidData)
-        if len(about["journal"]) > about["version"]:
-            raise InvalidData(f"'journal' must be of {about['version']} batches at most, got more.")
-        plans: dict[int, TabularPlan] = {}
-        self.version = int(about["version"]) - len(about["journal"])
-        for columns in batches_from("journal", arrays, about["journal"], setting):
-            if self.version in versions:
-                plans[self.version] = self._make_plan(self.knowledge)
-                self.knowledge = self.knowledge.copy()
-            count_columns(self.knowledge, columns)
-            self._journal.append(columns)
-            self.version += 1
-        if about["planned"] or self.version in versions:
-            plans[self.version] = self._make_plan(self.knowledge)
-        self._plan = plans[self.version] if about["planned"] else None
-        self.plans = int(about["plans"])
-        return plans
-
     def successors(self) -> tuple[list[int], list[int]]:
         """Return the pairs and successors of all that was counted, losses aside."""
-        rows, S = self.knowledge.rows, self._setting.n_states
-        places = np.concatenate([np.arange(b, b + n) for b, n in zip(rows.begin, rows.length, strict=True)])
-        pairs, successors = np.repeat(np.arange(len(rows.length)), rows.length), rows.successor[places]
-        return pairs[successors < S].tolist(), successors[successors < S].tolist()
+        return counted_successors(self.knowledge, self._setting)
 
     def new_explorer(self) -> Shorts:
         """Return the explorer of a chain that starts now; chains that start from the same counts share it."""
@@ -279,22 +143,48 @@ class Learner:
             self._latest_explorer = explorer_of(self._setting, knowledge)
         return self._latest_explorer
 
-    def _restore_own(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-        setting, S = self._setting, self._setting.n_states
-        # Version 0.1 kept the role together with the value that its floor compared.
-        old = isinstance(about["own"], list)
-        role, value = about["own"] if old else (about["own"], None)
-        table = as_array("own.table", arrays, (setting.horizon, S), np.int64, below=setting.n_actions)
-        self._own = OwnBaseline(table=as_policy_table(table, setting), role=check_choice("role", role, ROLES))
-        kept = [value, about["version"]] if old and role == "floor" else about.get("old_floor")
-        if kept is not None:
+    def _memory(self, oldest: TabularPlan | None) -> tuple[Arrays, dict[str, Any]]:
+        base = self.knowledge if oldest is None else oldest.knowledge
+        arrays = {f"counts.{name}": array for name, array in base.to_arrays().items()}
+        if self._separate is not None:
+            arrays |= {f"meta.{name}": array for name, array in self._separate.to_arrays().items()}
+        old = self._old_floor
+        if old is None or self.version - len(self._journal) > old.last:
+            return arrays, {"old_floor": None}
+        return arrays | {"own.start": old.start}, {"old_floor": [old.value, old.last]}
+
+    def _recall(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+        setting, own = self._setting, about["own"]
+        # Version 0.1 had the floor that `OldFloor` describes, and no list of what is left of it.
+        value, last = own[1] if isinstance(own, list) else None, about["version"]
+        kept = [value, last] if isinstance(own, list) and own[0] == "floor" else about.get("old_floor")
+        if own is not None and kept is not None:
+            S = setting.n_states
             start = as_start(as_array("own.start", arrays, (S,), np.float64), S, setting.terminal)
             if kept[0] is not None:
                 check_real("value_floor", kept[0], low=-math.inf, open_low=True, open_high=True)
             last = check_integer("old_floor", kept[1], minimum=0, error=InvalidData)
             self._old_floor = OldFloor(start, kept[0], last)
+        for name, knowledge in (("counts", self.knowledge), ("meta", self._separate)):
+            if knowledge is not None:
+                knowledge.rows = knowledge.rows._replace(rank=self._rank)
+                counts = under(f"{name}.", arrays)
+                check_counts(name, counts, setting)
+                knowledge.restore(counts)
 
-    def _make_plan(self, knowledge: Knowledge) -> TabularPlan:
+    def _part(self) -> None:
+        self.knowledge = self.knowledge.copy()
+
+    def _teach(self, batch: Columns) -> None:
+        count_columns(self.knowledge, batch)
+
+    def _make_checked_plan(self) -> TabularPlan:
+        plan = self._make_plan()
+        check_cap(self._setting, self._spec.bounds, self.knowledge, plan.arrays.baseline, plan.arrays.v_lower)
+        return plan
+
+    def _make_plan(self) -> TabularPlan:
+        knowledge = self.knowledge
         options: PlanOptions = {
             "charge": self._spec.charge if isinstance(self._spec, CharyUCBVI) else "paper",
             "upper": self._spec.shielded,
@@ -307,6 +197,14 @@ class Learner:
                 own = replace(own, role=self._old_floor.role(self._setting, knowledge, own.table))
             return own_plan(self._setting, knowledge, own, **options)
         return TabularPlan(self._setting, knowledge, self._prior, **options)
+
+
+def counted_successors(knowledge: Knowledge, setting: Setting) -> tuple[list[int], list[int]]:
+    """Return the pairs and successors of all that was counted, losses aside."""
+    rows, S = knowledge.rows, setting.n_states
+    places = np.concatenate([np.arange(b, b + n) for b, n in zip(rows.begin, rows.length, strict=True)])
+    pairs, successors = np.repeat(np.arange(len(rows.length)), rows.length), rows.successor[places]
+    return pairs[successors < S].tolist(), successors[successors < S].tolist()
 
 
 def count_columns(knowledge: Knowledge, columns: Columns) -> None:

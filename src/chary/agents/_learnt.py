@@ -1,4 +1,4 @@
-"""What learners of counts and of worlds share: parts as arrays of a file and back, and their calibration."""
+"""Parts of a learner as arrays of a file and back: batches of transitions, explorers, the order of ties."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._facts import Columns
-from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import AgentSpec, Transition
 from chary.arrays import Ints
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
-from chary.model.calibration import CalibrationRecord
-from chary.model.risk_calibration import RiskRecord
 from chary.model.rows import LOST, pair_states, rank_by_index
 from chary.planner.plan import Shorts
 from chary.storage.sealed import as_array
@@ -110,38 +107,6 @@ def rank_from(arrays: Mapping[str, NDArray[Any]], spec: AgentSpec, setting: Sett
         if (np.sort(rank + first) != rank_by_index(setting) + first).any():
             raise InvalidData("'rank' must order the actions of every state, got another array.")
     return rank
-
-
-def outside(
-    record: CalibrationRecord | RiskRecord,
-    spec: CharyUCBVI,
-    length: tuple[int | None, int],
-    *,
-    prior: Ints,
-    own: bool,
-    logs: bool,
-    losses: bool,
-) -> tuple[str, ...]:
-    """Return how an agent is used differently from the runs that a record was measured in.
-
-    Args:
-        record: The record.
-        spec: The agent.
-        length: The numbers of episodes to come, None where it was not declared, and of the warm-up.
-        prior: The policy that decides ties, (S,), -1 for none.
-        own: Whether the user's policy is the baseline, or decides when it is replaced.
-        logs: Whether logs were learnt from.
-        losses: Whether outcomes get lost.
-    """
-    episodes, warmup = length
-    given = "given" if (prior >= 0).any() else "none"
-    used = {**spec.calibrated(episodes or 0, warmup), "prior": given}
-    others = (
-        ("calibrated with a learnt baseline, played with your own policy", own),
-        ("calibrated after random episodes, played after logs", logs),
-        ("calibrated without lost outcomes, played with them", losses),
-    )
-    return record.mismatches(used) + tuple(phrase for phrase, differs in others if differs)
 
 
 def generator_values(generator: np.random.Generator | None) -> dict[str, Any] | None:

@@ -37,11 +37,11 @@ def new_learner(
         "own": own,
         "losses": losses,
         "rank": spec.tie_rank(setting, generator),
+        "length": (max_episodes, warmup),
     }
     if isinstance(spec, WorldsSpec) and spec.bonus == POSTERIOR:
-        length = (max_episodes, warmup)
-        return WorldLearner(spec, setting, generator=generator, length=length, **shared)
-    return Learner(spec, setting, max_episodes=max_episodes, warmup=warmup, **shared)
+        return WorldLearner(spec, setting, generator=generator, **shared)
+    return Learner(spec, setting, **shared)
 
 
 def new_shield(spec: AgentSpec, setting: Setting) -> Shield[int] | None:

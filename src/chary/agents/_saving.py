@@ -104,10 +104,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     plans = agent._learner.restore(arrays, about["learner"], versions)
     S, A, H = agent.setting.n_states, agent.setting.n_actions, agent.setting.horizon
     agent.episodes_begun = check_integer("begun", about["begun"], minimum=0)
-    agent._facts.ends = as_array("facts.ends", arrays, (S,), bool)
-    agent._facts.left = as_array("facts.left", arrays, (S,), bool)
-    if (agent._facts.ends & agent._facts.left).any() or not agent._facts.ends[agent.setting.terminal].all():
-        raise InvalidData("'facts' must separate states that end episodes from others, got one of both.")
+    agent._facts.restore(arrays)
     agent._chooser.restore(arrays, agent._facts.ends)
     for policy in agent._learner.explorers.values():
         check_policy("explorers", policy, agent.setting, agent._facts.ends)

@@ -282,18 +282,6 @@ class CanaryAgent(StepAPI[int, Drawn]):
         self._visits.resolved(now.steps[t])
         self._settle(now)
 
-    def finish(self, episode: EpisodeId) -> None:
-        """Take no more decisions; the episode counts once all of its outcomes are known.
-
-        Raises:
-            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
-        """
-        now = self._episodes.named("finish", episode)
-        self._episodes.check_goes_on(now)
-        self._changing = True
-        self._episodes.close(now)
-        self._settle(now)
-
     def abandon(self, episode: EpisodeId) -> None:
         """Close an episode whose missing outcomes will never be known: its return is lost.
 

@@ -233,19 +233,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         if self._episodes.is_news(now, t, step, taken):
             self._changing = True
             self._episodes.note(now, t, step)
-            self._episodes.settle(now, _release)
-
-    def finish(self, episode: EpisodeId) -> None:
-        """Take no more decisions; the episode is complete once all of its outcomes are known.
-
-        Raises:
-            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
-        """
-        now = self._episodes.named("finish", episode)
-        self._episodes.check_goes_on(now)
-        self._changing = True
-        self._episodes.close(now)
-        self._episodes.settle(now, _release)
+            self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
         """Forget an episode that was broken off; what it has spent stays spent.
@@ -295,6 +283,9 @@ class CriticShield(StepAPI[Array, _Pinned]):
         shield = cls(bounds, rule, n_actions=n_actions, horizon=horizon, allowed=allowed, memory=memory)
         load_sealed(path, KIND, "a critic shield", shield._restore)
         return shield
+
+    def _settle(self, now: _Open) -> None:
+        self._episodes.settle(now, _release)
 
     def _question(
         self, episode: EpisodeId, t: int, state: ArrayLike, proposal: int | None, mask: ArrayLike | None

@@ -355,7 +355,9 @@ class Log:
         # Only the rows are needed; these bounds are the cheapest to update with them.
         knowledge = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
         pairs = setting.pair_index[self.state, self.action]
-        knowledge.learn(self.state, pairs, self.next_state, self.scaled_rewards(setting))
+        # Copies, which can be written to: for others the kernel would be compiled again.
+        states, nexts = np.array(self.state), np.array(self.next_state)
+        knowledge.learn(states, pairs, nexts, self.scaled_rewards(setting))
         return knowledge
 
     def scaled_rewards(self, setting: Setting) -> Floats:

@@ -47,7 +47,9 @@ class DeepAgent(StepAPI[Floats, Pinned]):
 
     A decision may be requested twice: the answer is the same and nothing more is booked. Outcomes may come
     late and in any order; each is learnt when it comes. There is one chain for all open episodes: one of them
-    plays it, and another may take it up where it waits. Every call that raises a CharyError leaves the agent
+    plays it, and another may take it up where it waits. An episode may be finished before its horizon without
+    a terminal state, as where a wrapper cuts it off: what would have followed is then part of the values, for
+    which only the horizon and terminal states are ends. Every call that raises a CharyError leaves the agent
     as it was.
 
     Observations are vectors of numbers and rewards are as they come: nothing is standardised. Networks learn
@@ -261,22 +263,6 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         moves = decision.explored and not overruled and now.is_last(t)
         self._turns.unlearnt = Unlearnt(now, t, Seen(as_observed(step), np.bool_(moves)))
         self._episodes.note(now, t, step)
-        self._settle(now)
-
-    def finish(self, episode: EpisodeId) -> None:
-        """Note that no more decisions will be requested; the episode stays open until all outcomes are known.
-
-        An episode may end before its horizon without a terminal state, as where a wrapper cuts it off: what
-        would have followed is then part of the values, for which only the horizon and terminal states are
-        ends.
-
-        Raises:
-            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
-        """
-        now = self._episodes.named("finish", episode)
-        self._episodes.check_goes_on(now)
-        self._changing = True
-        self._episodes.close(now)
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:

@@ -94,7 +94,8 @@ class TabularPlan:
         elif prior.ndim == 2 and not (prior == prior[0]).all():
             _optimise_into(self.arrays, knowledge, prior)
         else:
-            ties = prior[0] if prior.ndim == 2 else prior
+            # A copy, which can be written to: for others the kernel would be compiled again.
+            ties = np.array(prior[0] if prior.ndim == 2 else prior)
             plan_into(self.arrays, knowledge.rows, knowledge.radii, ties, self._kind, upper, self._scratch)
             return
         if upper:

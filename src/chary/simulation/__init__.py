@@ -21,8 +21,9 @@ from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_inte
 from chary.mdp import FiniteMDP
 from chary.model.risk_calibration import RiskRecord
 from chary.planner._backup import new_scratch
+from chary.simulation._blocks import BlockRun, Job
 from chary.simulation._calibration import differences_from, nearest_calibration
-from chary.simulation._canary import CanaryRun
+from chary.simulation._canary_run import CanaryRun
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, EVERYWHERE, mean_at_start, new_judge
 from chary.simulation._player import FULL, PLANNERS
@@ -160,86 +161,57 @@ class Simulation:
         if isinstance(agent, WorldsSpec):
             agent.check_problem(mdp.setting)
         self.mdp, self.agent, self.episodes = mdp, agent, episodes
-        self._warmup, self._seed, self._coverage = warmup, seed, coverage
-        prior = agent.prior_actions(mdp.setting, mdp)
+        self._coverage = coverage
         scratch = new_scratch(mdp.n_states)
         in_lanes = driver == DRIVERS[0] and planner != PLANNERS[FULL] and agent.bonus == "hoeffding"
         judge = new_judge(mdp, scratch, coverage=COVERAGES.index(coverage), in_lanes=in_lanes)
-        self._judge = judge
         check_value_cap(float(judge.v_star.max()), mdp.setting.value_cap)
-        self._record = new_record(episodes, mdp.horizon, steps=record_steps)
-        self.compiled: CompiledRun | WorldsRun | CanaryRun | None = None
         if agent.bonus == POSTERIOR and (coverage == COVERAGES[EVERYWHERE] or check_every):
             raise InvalidSetting(
                 f"'coverage' must be 'played' and 'check_every' 0 with bonus 'posterior', got {coverage!r} "
                 f"and {check_every}: worlds have no bounds on values to compare."
             )
-        if isinstance(agent, WorldsSpec) and agent.bonus == POSTERIOR and driver == DRIVERS[0]:
-            self.compiled = WorldsRun(
-                self._record,
-                mdp,
-                agent,
-                judge,
-                episodes=episodes,
-                warmup=warmup,
-                seed=seed,
-                prior=prior,
-                scratch=scratch,
-            )
-        elif driver == "step":
+        self._job = job = Job(
+            record=new_record(episodes, mdp.horizon, steps=record_steps),
+            mdp=mdp,
+            agent=agent,
+            judge=judge,
+            episodes=episodes,
+            warmup=warmup,
+            seed=seed,
+            prior=agent.prior_actions(mdp.setting, mdp),
+            scratch=scratch,
+        )
+        self._run: BlockRun | _Stepping
+        if driver == "step":
             # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
             from chary.simulation._canary_steps import play_canary_steps
             from chary.simulation._stepwise import play_steps
 
-            self._steps = _Stepping(
-                play_canary_steps(self._record, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
-                if isinstance(agent, Canary)
-                else play_steps(self._record, mdp, agent, judge, episodes, warmup, seed, prior, scratch)
-            )
+            self._run = _Stepping(play_canary_steps(job) if isinstance(agent, Canary) else play_steps(job))
+        elif agent.bonus == POSTERIOR:
+            self._run = WorldsRun(job)
         elif isinstance(agent, Canary):
-            self.compiled = CanaryRun(
-                self._record,
-                mdp,
-                agent,
-                judge,
-                episodes=episodes,
-                warmup=warmup,
-                seed=seed,
-                prior=prior,
-                scratch=scratch,
-            )
+            self._run = CanaryRun(job)
         else:
-            self.compiled = CompiledRun(
-                self._record,
-                mdp,
-                agent,
-                judge,
-                episodes=episodes,
-                warmup=warmup,
-                seed=seed,
-                prior=prior,
-                planner=planner,
-                check_every=check_every,
-                scratch=scratch,
-            )
+            self._run = CompiledRun(job, planner=planner, check_every=check_every)
 
     @property
     def done(self) -> int:
         """The number of episodes played."""
-        return self.compiled.done if self.compiled is not None else self._steps.done
+        return self._run.done
 
     def start(self) -> None:
         """Play the warm-up, and compile what plays the rest or load it from the cache."""
-        if self.compiled is not None:
-            self.compiled.start()
+        self._run.start()
 
     def advance(self) -> int:
         """Play one more block of episodes, about a tenth of a second, and return how many are done."""
-        return self.compiled.advance() if self.compiled is not None else self._steps.advance()
+        return self._run.advance()
 
     def so_far(self) -> dict[str, NDArray[Any]]:
         """Return the columns of the episodes played until now, by name, in scaled units."""
-        return {name: getattr(self._record.episodes, name)[: self.done] for name in EPISODE_COLUMNS}
+        return {name: getattr(self._job.record.episodes, name)[: self.done] for name in EPISODE_COLUMNS}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the rest of a compiled run depends on: counts, chains, log and generators.
@@ -264,14 +236,11 @@ class Simulation:
             raise InvalidSetting(
                 f"'episodes' must all be played before there is a result, got {self.done} of {self.episodes}."
             )
-        log: ChainLog | CanaryLog
-        if self.compiled is not None:
-            log, seconds, planning = self.compiled.log(), self.compiled.seconds, self.compiled.planning()
-        else:
-            log, seconds, planning = self._steps.log(), self._steps.seconds, {}
-        scale, columns = self.mdp.scale, self._record.arrays()
+        log = self._run.log()
+        scale, columns = self.mdp.scale, self._job.record.arrays()
         # Rewards have an offset only where no episode ends early.
-        incumbent, whole = mean_at_start(self._judge, self._judge.v_incumbent), self.mdp.horizon
+        judge, whole = self._job.judge, self.mdp.horizon
+        incumbent = mean_at_start(judge, judge.v_incumbent)
         # Amounts of reward are floats, and all other columns are not.
         arrays = {name: columns[name] for name in EPISODE_COLUMNS}
         arrays |= {name: each * scale.span for name, each in arrays.items() if each.dtype == np.float64}
@@ -282,10 +251,10 @@ class Simulation:
             standing=self._grounds().standing,
             scale=scale,
             episodes=self.episodes,
-            warmup=self._warmup,
-            seed=self._seed,
+            warmup=self._job.warmup,
+            seed=self._job.seed,
             coverage=self._coverage,
-            seconds=seconds,
+            seconds=self._run.seconds,
             incumbent_value=float(_raw_returns(np.float64(incumbent * scale.span), whole, self.mdp)),
             **{
                 **arrays,
@@ -294,7 +263,7 @@ class Simulation:
             },
             chains=log if isinstance(log, ChainLog) else no_chains(),
             steps=steps if len(steps.action) else None,
-            planning=planning,
+            planning=self._run.planning(),
             canary=log if isinstance(log, CanaryLog) else None,
         )
 
@@ -305,30 +274,36 @@ class Simulation:
             record = self.agent.calibration
             if not isinstance(record, RiskRecord):
                 return grounds
-            used = {"problem": self.mdp.name, **self.agent.calibrated(self.episodes, self._warmup)}
+            used = {"problem": self.mdp.name, **self.agent.calibrated(self.episodes, self._job.warmup)}
             return replace(grounds, coverage=record.coverage(differences_from(record, self.mdp, used)))
         if not isinstance(self.agent, CharyUCBVI) or grounds.bounds is None or grounds.bounds.certified:
             return grounds
         nearest, outside = nearest_calibration(
-            self.mdp, self.agent, episodes=self.episodes, warmup=self._warmup
+            self.mdp, self.agent, episodes=self.episodes, warmup=self._job.warmup
         )
         if nearest is None:
             return grounds
         return replace(grounds, outside=outside, calibrated_on=nearest.given)
 
-    def _resumable(self) -> CompiledRun | WorldsRun | CanaryRun:
-        if self.compiled is None:
+    def _resumable(self) -> BlockRun:
+        if isinstance(self._run, _Stepping):
             raise InvalidSetting("'driver' must be 'compiled' to save or resume a run, got 'step'.")
-        return self.compiled
+        return self._run
 
 
 @final
 class _Stepping:
-    """The step-by-step driver, advanced one episode at a time."""
+    """The step-by-step driver, advanced one episode at a time; it has no memory to save."""
 
     def __init__(self, playing: Generator[int, None, ChainLog | CanaryLog]) -> None:
         self.done, self.seconds = 0, 0.0
         self._playing = playing
+
+    def start(self) -> None:
+        """Do nothing: the warm-up is played with the first episode."""
+
+    def planning(self) -> dict[str, int]:
+        return {}
 
     def advance(self) -> int:
         began = time.perf_counter()

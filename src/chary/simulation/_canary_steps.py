@@ -9,33 +9,23 @@ import numpy as np
 
 from chary.agents.canary import Canary
 from chary.agents.canary_agent import CanaryAgent
-from chary.agents.comparison import Random
-from chary.agents.tabular import TabularAgent
-from chary.arrays import Ints
 from chary.envs.tabular_env import TabularEnv
-from chary.mdp import FiniteMDP
-from chary.planner._backup import Scratch
 from chary.randomness import generator_for, seed_for
 from chary.rollouts import Episode, rollout
-from chary.simulation._canary import check_return_cap, judge_played_into
+from chary.simulation._blocks import Job
+from chary.simulation._canary import judge_played_into
+from chary.simulation._canary_run import check_return_cap
 from chary.simulation._episode import new_playing
-from chary.simulation._judge import Judge, evaluate_truly_into, mean_at_start, set_incumbent_into, true_value
-from chary.simulation._record import Record, first_deviation_into, keep_steps_into
+from chary.simulation._judge import evaluate_truly_into, mean_at_start, set_incumbent_into, true_value
+from chary.simulation._record import first_deviation_into, keep_steps_into
+from chary.simulation._stepwise import lay_out_into, scaled_return, warm_up
 from chary.simulation.run import CanaryLog
 
 
-def play_canary_steps(
-    record: Record,
-    mdp: FiniteMDP,
-    spec: Canary,
-    judge: Judge,
-    episodes: int,
-    warmup: int,
-    seed: int,
-    prior: Ints,
-    scratch: Scratch,
-) -> Generator[int, None, CanaryLog]:
+def play_canary_steps(job: Job) -> Generator[int, None, CanaryLog]:
     """Fill the record with episodes played step by step through Gymnasium, and return the canary's log."""
+    record, mdp, spec, judge, episodes, _, seed, prior, scratch = job
+    assert isinstance(spec, Canary)
     setting, env, columns = mdp.told(spec.reward), TabularEnv(mdp), record.episodes
     check_return_cap(mdp, spec.cap(setting))
     agent = CanaryAgent(
@@ -44,9 +34,7 @@ def play_canary_steps(
         generator=generator_for(seed, "agent"),
         incumbent=None if spec.prior is None else prior,
     )
-    dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))
-    played = rollout(env, dice, episodes=warmup, seed=seed_for(seed, "warmup world"))
-    agent.warm_start([episode.transitions for episode in played])
+    warm_up(agent, job, env)
     set_incumbent_into(judge, agent.actions(1), scratch)
     policy, probability, loss = np.zeros(episodes, dtype=np.int64), np.zeros(episodes), np.zeros(episodes)
     playing = new_playing(mdp.horizon)
@@ -60,11 +48,7 @@ def play_canary_steps(
         policy[k], probability[k] = assigned.policy, assigned.probability
         candidate = release.candidate or release.incumbent
         loss[k] = assigned.probability * (worth(release.incumbent.number) - worth(candidate.number))
-        for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
-            playing.states[t], playing.states[t + 1] = step.state, step.next_state
-            playing.actions[t], playing.explored[t] = step.action, decision.explored
-            playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
-            playing.chains[t] = -1
+        lay_out_into(playing, episode, mdp)
         incumbent = agent.actions(release.incumbent.number)
         evaluate_truly_into(judge.v_true, np.zeros((0, 0)), judge, incumbent, 0, scratch)
         first_deviation_into(columns, k, incumbent, playing, steps, False)
@@ -74,11 +58,7 @@ def play_canary_steps(
 
     world_seed = seed_for(seed, "world")
     for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
-        weight = 1.0
-        for step in episode.transitions:
-            reward = (step.reward - mdp.scale.low) / mdp.scale.span
-            columns.returns[episode.number] += weight * min(max(reward, 0.0), 1.0)
-            weight *= mdp.setting.discount
+        columns.returns[episode.number] = scaled_return(episode, mdp)
         yield episode.number + 1
     span = mdp.scale.span
     return CanaryLog(policy=policy, probability=probability, loss=loss * span, changes=agent.changes)

@@ -1,12 +1,10 @@
-"""One run of the compiled driver, block by block; between blocks it can be saved and resumed."""
+"""One run of the compiled driver of agents that plan by bounds, saved and resumed between blocks."""
 
 from __future__ import annotations
 
 import json
-import math
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, final
+from collections.abc import Mapping
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,67 +14,49 @@ from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import MIXTURE_MEMORY, Baseline, MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Ints
-from chary.errors import InvalidData, PlannerMismatch
-from chary.mdp import FiniteMDP, Setting
+from chary.errors import PlannerMismatch
+from chary.mdp import Setting
 from chary.model.bounds import UCBVI_FAMILIES
-from chary.model.knowledge import LEARNT_RADII, Knowledge
+from chary.model.knowledge import Knowledge
 from chary.model.rows import no_rows
-from chary.planner._backup import Scratch
 from chary.planner._batch_arrays import Now, new_batch, with_room
 from chary.planner._full import CHARGES, DIFFERENCE, PAPER, new_explorer, new_plan_arrays, plan_into
 from chary.planner._vectors import LANES
 from chary.randomness import generator_for
 from chary.shield import Rule
-from chary.simulation._chains import FREE, Chains, Counter, new_chains
-from chary.simulation._episode import Block, new_playing, new_world
+from chary.simulation._blocks import (
+    BlockRun,
+    Groups,
+    Job,
+    chain_log_of,
+    chain_memory,
+    knowledge_memory,
+    make_room,
+    recall_chains_into,
+    recall_knowledge_into,
+)
+from chary.simulation._chains import Chains, new_chains
+from chary.simulation._episode import Block
 from chary.simulation._guess import new_ahead
-from chary.simulation._judge import Judge, set_incumbent_into, true_value
-from chary.simulation._loop import has_room, most_chain_steps, play_block, warm_block
+from chary.simulation._judge import set_incumbent_into, true_value
+from chary.simulation._loop import most_chain_steps, play_block, warm_block
 from chary.simulation._plan_check import QUANTITIES, new_check
 from chary.simulation._player import BASELINE, FULL, MIXTURE, PLANNERS, RANDOM, SHIELD, Player
-from chary.simulation._record import Record
 from chary.simulation.run import ChainLog
-
-Arrays = dict[str, NDArray[Any]]
-
-# A block of episodes is one call of compiled code, which Ctrl-C cannot interrupt: keep it this short.
-BLOCK_SECONDS = 0.1
-MOST_UNIFORMS = 1_000_000
 
 
 @final
-class CompiledRun:
-    """The compiled driver at work: it fills a record.
+class CompiledRun(BlockRun):
+    """The compiled driver at work. `knowledge` is what the agent has learnt so far, `chains` its pool."""
 
-    `knowledge` is what the agent has learnt so far, `chains` its pool, `done` the episodes played and
-    `seconds` how long they took.
-    """
-
-    def __init__(
-        self,
-        record: Record,
-        mdp: FiniteMDP,
-        agent: AgentSpec,
-        judge: Judge,
-        *,
-        episodes: int,
-        warmup: int,
-        seed: int,
-        prior: Ints,
-        planner: str,
-        check_every: int,
-        scratch: Scratch,
-    ) -> None:
-        self.seconds = 0.0
-        self._record, self._mdp, self._agent, self._judge = record, mdp, agent, judge
-        self._episodes, self._warmup, self._seed = episodes, warmup, seed
-        setting = mdp.told(agent.reward)
-        self._setting = setting
+    def __init__(self, job: Job, *, planner: str, check_every: int) -> None:
+        super().__init__(job)
+        agent, setting, episodes = job.agent, self._setting, job.episodes
         H, S, P = setting.horizon, setting.n_states, setting.n_pairs
         shield = agent if isinstance(agent, CharyUCBVI) else None
         charge = CHARGES.index(shield.charge) if shield else PAPER
-        totals = {"episodes": episodes, "total_episodes": episodes + warmup}
-        rank = agent.tie_rank(setting, generator_for(seed, "agent"))
+        totals = {"episodes": episodes, "total_episodes": episodes + job.warmup}
+        rank = agent.tie_rank(setting, generator_for(job.seed, "agent"))
         self.knowledge = Knowledge.empty(setting, agent.bounds, rank=rank, **totals)
         self._separate: Knowledge | None = None
         if shield and shield.data == "meta":
@@ -90,7 +70,7 @@ class CompiledRun:
             planner=way,
             charge=charge,
             rule=shield.resolved_rule(setting.scale.span) if shield else Rule.closed(),
-            prior=prior,
+            prior=job.prior,
             rows=self.knowledge.rows,
             radii=self.knowledge.radii,
             meta_rows=meta.rows,
@@ -99,22 +79,15 @@ class CompiledRun:
             batch=batch,
             explorer=new_explorer(S, P, H, falling=agent.bonus in UCBVI_FAMILIES),
             mixture=new_mixture(UCBVI, frozen=np.zeros((H, S), dtype=np.int64)),
-            scratch=scratch,
+            scratch=job.scratch,
         )
         self.chains = _chains_for(agent, setting, episodes)
         # Guessed episodes read the explorers of the current chains, and change a copy of all the rest.
         guess = _chains_for(agent, setting, episodes if batch.on else 0)
         self._ahead = new_ahead(guess._replace(explorer=self.chains.explorer), H)
-        self._world, self._playing = new_world(mdp), new_playing(H)
-        self._check = (
-            new_check(S, P, H, every=check_every, differences=charge == DIFFERENCE) if check_every else None
-        )
-        self._blocks = Blocks(H, seed, ("world", "agent"), least=LANES if batch.on else 1)
-
-    @property
-    def done(self) -> int:
-        """The number of episodes played."""
-        return self._blocks.done
+        self._check = new_check(S, P, H, every=check_every, differences=charge == DIFFERENCE)
+        if batch.on:
+            self._blocks.take_multiples_of(LANES)
 
     def start(self) -> None:
         """Count the warm-up and compile, or load, what plays the episodes."""
@@ -123,13 +96,6 @@ class CompiledRun:
                 self._warm_up(target)
         self._plan_baseline()
         self._begin_from(self._player.plan.baseline.copy())
-
-    def advance(self) -> int:
-        """Play one more block and return how many episodes are done."""
-        began = time.perf_counter()
-        self._blocks.play_next(self._episodes, self._play)
-        self.seconds += time.perf_counter() - began
-        return self.done
 
     def log(self) -> ChainLog:
         """Return the chains of the run so far."""
@@ -140,82 +106,39 @@ class CompiledRun:
         batch = self._player.batch
         return {name.name.lower(): int(batch.now[name]) for name in (Now.BATCHES, Now.ROWS) if batch.on}
 
-    def state(self) -> Arrays:
-        """Return all that the rest of the run depends on, as arrays that share no memory with it.
-
-        Plans are not part of it: they are made again from the counts, to the same bits.
-        """
-        used = self.chains.status != FREE
-        chains = {name: value for name, value in arrays_of(self.chains).items() if name != "explorer"}
-        groups: dict[str, Mapping[str, NDArray[Any]]] = {
-            "rows": arrays_of(self.knowledge.rows),
-            "radii": {name: getattr(self.knowledge.radii, name) for name in LEARNT_RADII},
-            "explorer": {"ceiling": self._player.explorer.ceiling},
-            "mixture": {name: getattr(self._player.mixture, name) for name in MIXTURE_MEMORY},
-            # A pool keeps room for as many explorers as it may ever have.
-            "chains": {**chains, "explorer": self.chains.explorer[used]},
-            "log": {name: array[: self.done] for name, array in self._record.arrays().items()},
+    def _memory(self) -> Groups:
+        player = self._player
+        return {
+            **knowledge_memory(self.knowledge),
+            **({} if self._separate is None else knowledge_memory(self._separate, "meta_")),
+            "explorer": {"ceiling": player.explorer.ceiling},
+            "mixture": {name: getattr(player.mixture, name) for name in MIXTURE_MEMORY},
+            "chains": chain_memory(self.chains),
             "run": {
-                "frozen": self._player.mixture.frozen,
+                "frozen": player.mixture.frozen,
                 "done": np.array(self.done),
-                "seconds": np.array(self.seconds),
                 "generators": np.array(json.dumps(self._blocks.generator_states())),
             },
         }
+
+    def _recall(self, state: Mapping[str, NDArray[Any]]) -> tuple[int, list[dict[str, Any]]]:
+        recall_knowledge_into(self.knowledge, state)
         if self._separate is not None:
-            groups["meta_rows"] = arrays_of(self._separate.rows)
-            groups["meta_radii"] = {name: getattr(self._separate.radii, name) for name in LEARNT_RADII}
-        return {
-            f"{group}.{name}": np.array(array)
-            for group, members in groups.items()
-            for name, array in members.items()
-        }
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on where `state` was taken, instead of `start`.
-
-        Raises:
-            InvalidData: if it is not the state of such a run.
-        """
-        try:
-            self._restore(state)
-        except (KeyError, ValueError, TypeError) as problem:
-            raise InvalidData(f"'state' must come from a run of the same kind, got {problem}.") from problem
-
-    def _restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        done = int(state["run.done"])
-        for prefix, knowledge in (("", self.knowledge), ("meta_", self._separate)):
-            if knowledge is not None:
-                # The order of ties follows from the seed, and version 0.1 did not have it.
-                names = (name for name in knowledge.rows._fields if name != "rank")
-                rows = {name: np.array(state[f"{prefix}rows.{name}"]) for name in names}
-                knowledge.rows = knowledge.rows._replace(**rows)
-                for name in LEARNT_RADII:
-                    getattr(knowledge.radii, name)[:] = state[f"{prefix}radii.{name}"]
+            recall_knowledge_into(self._separate, state, "meta_")
         self._player.explorer.ceiling[:] = state["explorer.ceiling"]
-        for name, array in arrays_of(self.chains).items():
-            if name != "explorer":
-                array[:] = state[f"chains.{name}"]
-        self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
-        for name, array in self._record.arrays().items():
-            array[:done] = logged(state, name)
+        recall_chains_into(self.chains, state)
         self._plan_baseline()
         self._begin_from(np.array(state["run.frozen"]))
         for name in MIXTURE_MEMORY:
             getattr(self._player.mixture, name)[:] = state[f"mixture.{name}"]
-        self.seconds = float(state["run.seconds"])
-        self._blocks.restore(done, json.loads(str(state["run.generators"])))
+        return int(state["run.done"]), json.loads(str(state["run.generators"]))
 
     def _warm_up(self, target: Knowledge) -> None:
-        H = self._setting.horizon
-
         def warm(block: Block) -> int:
-            make_room(target, H)
+            make_room(target, self._horizon)
             return warm_block(block, self._world, target.rows, target.radii, self._playing)
 
-        blocks = Blocks(H, self._seed, ("warmup world", "warmup agent"))
-        while blocks.done < self._warmup:
-            blocks.play_next(self._warmup, warm)
+        self._play_warmup(warm)
 
     def _plan_baseline(self) -> None:
         """Plan by what is known so far, the upper value aside."""
@@ -224,8 +147,9 @@ class CompiledRun:
 
     def _begin_from(self, frozen: Ints) -> None:
         """Take `frozen` for the warm-up's baseline, and compile before the clock starts."""
-        agent, judge, H, scratch = self._agent, self._judge, self._setting.horizon, self._player.scratch
-        set_incumbent_into(judge, frozen if agent.prior is None else self._player.prior, scratch)
+        job, scratch = self._job, self._player.scratch
+        agent, judge = job.agent, job.judge
+        set_incumbent_into(judge, frozen if agent.prior is None else job.prior, scratch)
         oracle = isinstance(agent, MixtureSpec) and agent.baseline_value == "oracle"
         mixture = new_mixture(
             agent.kind if isinstance(agent, MixtureSpec) else UCBVI,
@@ -236,10 +160,10 @@ class CompiledRun:
             in_lanes=self._player.batch.on,
         )
         self._player = self._player._replace(mixture=mixture)
-        self._play(Block(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1))))
+        self._play(self._no_block())
 
     def _play(self, block: Block) -> int:
-        H, player, separate = self._setting.horizon, self._player, self._separate
+        H, player, separate = self._horizon, self._player, self._separate
         make_room(self.knowledge, H)
         rows = self.knowledge.rows
         player = player._replace(rows=rows, batch=with_room(player.batch, len(rows.successor)))
@@ -252,81 +176,14 @@ class CompiledRun:
             self._world,
             player,
             self.chains,
-            self._judge,
+            self._job.judge,
             self._ahead,
             self._playing,
-            self._record,
+            self._job.record,
             self._check,
         )
-        if self._check is not None:
-            _raise_mismatch(self._check.found)
+        _raise_mismatch(self._check.found)
         return following
-
-
-@final
-class Blocks:
-    """Episodes in blocks of about BLOCK_SECONDS, each with its own row of uniforms from two generators.
-
-    A block has `least` episodes, as many as are planned together, or a multiple: a batch that the end of a
-    block cuts short takes as long as a whole one. Where blocks end changes nothing but how soon somebody
-    hears of them.
-    """
-
-    def __init__(self, horizon: int, seed: int, streams: tuple[str, str], *, least: int = 1) -> None:
-        self.done = 0
-        self._width = horizon + 1
-        self._least = self._size = least
-        self._generators = [generator_for(seed, stream) for stream in streams]
-
-    def play_next(self, episodes: int, play: Callable[[Block], int]) -> None:
-        offset, last = self.done, min(episodes, self.done + self._size)
-        world, agent = (generator.random((last - offset, self._width)) for generator in self._generators)
-        began = time.perf_counter()
-        while self.done < last:
-            self.done = play(Block(self.done, last, offset, world, agent))
-        elapsed = time.perf_counter() - began
-        most = max(1, MOST_UNIFORMS // self._width)
-        aimed = int(self._size * BLOCK_SECONDS / max(elapsed, 1e-6))
-        size = min(most, 4 * self._size, aimed)
-        self._size = max(self._least, size - size % self._least)
-
-    def generator_states(self) -> list[dict[str, Any]]:
-        return [dict(generator.bit_generator.state) for generator in self._generators]
-
-    def restore(self, done: int, states: list[dict[str, Any]]) -> None:
-        for generator, state in zip(self._generators, states, strict=True):
-            generator.bit_generator.state = state
-        self.done = done
-
-
-def chain_log_of(chains: Chains) -> ChainLog:
-    """Return the log of the chains that a pool has started."""
-    started = int(chains.counters[Counter.STARTED])
-    born, finished = chains.log_born[:started], chains.log_finished[:started]
-    return ChainLog(
-        started=started,
-        finished=int(chains.counters[Counter.FINISHED]),
-        abandoned=int(chains.counters[Counter.ABANDONED]),
-        blocked=int(chains.counters[Counter.BLOCKED]),
-        born=born.copy(),
-        episodes=np.where(finished >= 0, finished - born + 1, 0),
-        fed=chains.log_fed[:started].copy(),
-        exhausted=chains.log_exhausted[:started].copy(),
-        long=chains.log_long[:started].copy(),
-    )
-
-
-def arrays_of(fields: NamedTuple) -> Arrays:
-    return {name: value for name, value in fields._asdict().items() if isinstance(value, np.ndarray)}
-
-
-def logged(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any] | float:
-    """Return a column of the episodes played before; version 0.1 had other ones."""
-    if name == "baseline_value" and f"log.{name}" not in state:
-        return math.nan
-    if name == "incumbent_deficit" and f"log.{name}" not in state:
-        return state["log.frozen_deficit"]
-    return state[f"log.{name}"]
 
 
 def _raise_mismatch(found: Ints) -> None:
@@ -337,13 +194,6 @@ def _raise_mismatch(found: Ints) -> None:
             f"'planner' incremental must equal the full pass bit for bit, got another {QUANTITIES[quantity]} "
             f"in episode {k} at stage {t} and state {s}. Use planner 'full', and please report this."
         )
-
-
-def make_room(knowledge: Knowledge, steps: int) -> None:
-    if not has_room(knowledge.rows, steps):
-        longest = int(knowledge.rows.used[1])
-        # Repacked rows have half as much room again, at most.
-        knowledge.make_room(len(knowledge.rows.successor) + steps * (4 + 3 * longest))
 
 
 def _kind_of(agent: AgentSpec) -> int:

@@ -60,7 +60,7 @@ def play_block(
     ahead: Ahead,
     playing: Playing,
     record: Record,
-    check: Check | None,
+    check: Check,
 ) -> int:
     """Play a block of episodes and return the next one to play.
 
@@ -126,8 +126,7 @@ def play_block(
                 for t in range(since, steps):
                     values_behind_into(plan, batch, rows, t, playing.states[t], playing.pairs[t])
         judge_kernel(columns, judge, k, charge, rows, radii, plan, playing, steps, shielded, scratch)
-        # None has a type: without a check its code is not even compiled.
-        if check is not None and k % check.every == 0:
+        if check.every > 0 and k % check.every == 0:
             check_plan_into(check, k, player, batch.on and optimistic, shielded or everywhere)
             check_truth_into(check, k, judge, columns, plan.baseline, since, playing.states, steps, scratch)
             if check.found[0] >= 0:

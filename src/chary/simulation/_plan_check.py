@@ -30,7 +30,8 @@ QUANTITIES = ("lower value", "baseline", "upper value", "value difference", "exp
 class Check(NamedTuple):
     """Room for the full pass, and what was found: (episode, quantity, stage, state), or -1 for nothing.
 
-    Every `every`-th episode is checked.
+    Every `every`-th episode is checked, none where that is 0. Runs without a check have one without room: of
+    another type, None for example, it would make numba compile the whole loop twice.
     """
 
     every: int
@@ -41,7 +42,9 @@ class Check(NamedTuple):
 
 
 def new_check(n_states: int, n_pairs: int, horizon: int, *, every: int, differences: bool) -> Check:
-    """Return a check that has found nothing."""
+    """Return a check that has found nothing; it takes no room where nothing is to be checked."""
+    if every == 0:
+        n_states = n_pairs = horizon = 0
     return Check(
         every,
         new_plan_arrays(n_states, horizon, differences=differences),

@@ -5,54 +5,44 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from chary.agents.canary_agent import CanaryAgent
 from chary.agents.comparison import MixtureSpec, Random
-from chary.agents.protocol import POSTERIOR, AgentSpec
+from chary.agents.protocol import POSTERIOR
 from chary.agents.tabular import TabularAgent
-from chary.arrays import Ints
+from chary.arrays import Floats
 from chary.envs.tabular_env import TabularEnv
 from chary.mdp import FiniteMDP
-from chary.planner._backup import Scratch
 from chary.planner._full import CHARGES, PAPER, plan_into
 from chary.planner.joint import JointPlan
 from chary.planner.plan import TabularPlan
 from chary.randomness import generator_for, seed_for
 from chary.rollouts import Episode, rollout
-from chary.simulation._episode import new_playing
+from chary.simulation._blocks import Job
+from chary.simulation._episode import Playing, new_playing
 from chary.simulation._judge import (
     EVERYWHERE,
-    Judge,
     evaluate_truly_into,
     mean_at_start,
     set_incumbent_into,
     true_value,
 )
-from chary.simulation._record import Record, first_deviation_into, judge_into, keep_steps_into
+from chary.simulation._record import first_deviation_into, judge_into, keep_steps_into
 from chary.simulation._worlds import judge_worlds_into
 from chary.simulation.run import CHAIN_COLUMNS, ChainLog
 
 
-def play_steps(
-    record: Record,
-    mdp: FiniteMDP,
-    spec: AgentSpec,
-    judge: Judge,
-    episodes: int,
-    warmup: int,
-    seed: int,
-    prior: Ints,
-    scratch: Scratch,
-) -> Generator[int, None, ChainLog]:
+def play_steps(job: Job) -> Generator[int, None, ChainLog]:
     """Fill the record with episodes played step by step, and return the log of chains."""
+    record, mdp, spec, judge, episodes, _, seed, prior, scratch = job
     env, columns = TabularEnv(mdp), record.episodes
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
-    agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
+    agent = _warmed(job, env)
     frozen = agent.frozen_baseline
     set_incumbent_into(judge, frozen if spec.prior is None else prior, scratch)
     if oracle:
         value = true_value(judge, frozen, scratch)[0]
-        agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
+        agent = _warmed(job, env, oracle_value=value)
     playing = new_playing(mdp.horizon)
     with_worlds = spec.bonus == POSTERIOR
     kind = PAPER if with_worlds else CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
@@ -66,11 +56,8 @@ def play_steps(
             known = pinned.knowledge
             # An agent without a shield has no use for the upper value of its baseline; the judge has.
             plan_into(pinned.arrays, known.rows, known.radii, prior, kind, True, scratch)
+        lay_out_into(playing, episode, mdp)
         for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
-            playing.states[t], playing.states[t + 1] = step.state, step.next_state
-            playing.actions[t], playing.explored[t] = step.action, decision.explored
-            playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
-            playing.booked[t], playing.chains[t] = decision.charge, decision.chain
             # The ledger keeps what was booked; the charge itself comes from the plan again.
             playing.charges[t] = (
                 pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
@@ -93,11 +80,7 @@ def play_steps(
     world_seed = seed_for(seed, "world")
     for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
         k = episode.number
-        weight = 1.0
-        for step in episode.transitions:
-            reward = (step.reward - mdp.scale.low) / mdp.scale.span
-            columns.returns[k] += weight * min(max(reward, 0.0), 1.0)
-            weight *= mdp.setting.discount
+        columns.returns[k] = scaled_return(episode, mdp)
         if agent.shield is not None and agent.last_end is not None:
             chains["born"][started : agent.shield.started] = k
             started = agent.shield.started
@@ -117,27 +100,42 @@ def play_steps(
     )
 
 
-def _warmed(
-    mdp: FiniteMDP,
-    spec: AgentSpec,
-    env: TabularEnv,
-    episodes: int,
-    warmup: int,
-    seed: int,
-    prior: Ints,
-    oracle_value: NDArray[np.float64] | None = None,
-) -> TabularAgent:
+def lay_out_into(playing: Playing, episode: Episode, mdp: FiniteMDP) -> None:
+    """Write an episode as the compiled loop has it; charges aside, which only some agents have."""
+    for t, (step, decision) in enumerate(zip(episode.transitions, episode.decisions, strict=True)):
+        playing.states[t], playing.states[t + 1] = step.state, step.next_state
+        playing.actions[t], playing.explored[t] = step.action, decision.explored
+        playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
+        playing.booked[t], playing.chains[t] = decision.charge, decision.chain
+
+
+def scaled_return(episode: Episode, mdp: FiniteMDP) -> float:
+    """Return the sum of discounted rewards, in scaled units."""
+    total, weight = 0.0, 1.0
+    for step in episode.transitions:
+        reward = (step.reward - mdp.scale.low) / mdp.scale.span
+        total += weight * min(max(reward, 0.0), 1.0)
+        weight *= mdp.setting.discount
+    return total
+
+
+def warm_up(agent: TabularAgent | CanaryAgent, job: Job, env: TabularEnv) -> None:
+    """Let an agent learn from random episodes."""
+    dice = TabularAgent(Random(), job.mdp.setting, generator=generator_for(job.seed, "warmup agent"))
+    played = rollout(env, dice, episodes=job.warmup, seed=seed_for(job.seed, "warmup world"))
+    agent.warm_start([episode.transitions for episode in played])
+
+
+def _warmed(job: Job, env: TabularEnv, oracle_value: Floats | None = None) -> TabularAgent:
     """Return an agent that has seen the warm-up and nothing else."""
     agent = TabularAgent(
-        spec,
-        mdp.told(spec.reward),
-        max_episodes=episodes,
-        warmup=warmup,
-        generator=generator_for(seed, "agent"),
-        prior=None if spec.prior is None else prior,
+        job.agent,
+        job.mdp.told(job.agent.reward),
+        max_episodes=job.episodes,
+        warmup=job.warmup,
+        generator=generator_for(job.seed, "agent"),
+        prior=None if job.agent.prior is None else job.prior,
         oracle_value=oracle_value,
     )
-    dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))
-    played = rollout(env, dice, episodes=warmup, seed=seed_for(seed, "warmup world"))
-    agent.warm_start([episode.transitions for episode in played])
+    warm_up(agent, job, env)
     return agent

@@ -1,9 +1,8 @@
-"""One run of an agent that plans by posterior worlds, block by block; it can be saved and resumed."""
+"""One run of an agent that plans by posterior worlds, saved and resumed between blocks."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -14,67 +13,56 @@ from chary.agents._world_schedule import EXPLORERS, WorldSchedule
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
-from chary.errors import InvalidData
-from chary.mdp import FiniteMDP
 from chary.model.rows import empty_rows
 from chary.model.worlds import Worlds
-from chary.planner._backup import Scratch
 from chary.planner._worlds import new_world_plan
 from chary.randomness import generator_for
-from chary.simulation._chains import FREE, PENDING, new_chains
-from chary.simulation._compiled import Arrays, Blocks, arrays_of, chain_log_of
-from chary.simulation._episode import Block, new_playing, new_world
-from chary.simulation._judge import Judge, mean_at_start, set_incumbent_into, true_value
-from chary.simulation._record import Record
+from chary.simulation._blocks import (
+    BlockRun,
+    Groups,
+    Job,
+    chain_log_of,
+    chain_memory,
+    recall_chains_into,
+)
+from chary.simulation._chains import PENDING, new_chains
+from chary.simulation._episode import Block
+from chary.simulation._judge import mean_at_start, set_incumbent_into, true_value
 from chary.simulation._worlds import Seen, WorldPlayer, play_worlds_block, warm_worlds_block
 from chary.simulation.run import ChainLog
+from chary.storage.sealed import under
 
 
 @final
-class WorldsRun:
-    """The compiled driver of agents with posterior worlds; the interface is that of `CompiledRun`."""
+class WorldsRun(BlockRun):
+    """The compiled driver of agents with posterior worlds; `chains` is the pool, `plans` how many it made."""
 
-    def __init__(
-        self,
-        record: Record,
-        mdp: FiniteMDP,
-        agent: WorldsSpec,
-        judge: Judge,
-        *,
-        episodes: int,
-        warmup: int,
-        seed: int,
-        prior: Ints,
-        scratch: Scratch,
-    ) -> None:
-        self.seconds = 0.0
-        self._record, self._agent, self._judge, self._scratch = record, agent, judge, scratch
-        self._episodes, self._warmup, self._seed = episodes, warmup, seed
-        self._prior, self._frozen, self._worth = prior, np.zeros((0, 0), dtype=np.int64), 0.0
-        setting = mdp.told(agent.reward)
-        self._setting = setting
-        H, K = setting.horizon, agent.worlds
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        agent, setting, episodes = job.agent, self._setting, job.episodes
+        assert isinstance(agent, WorldsSpec)
+        self._frozen, self._worth = np.zeros((0, 0), dtype=np.int64), 0.0
         shield = agent if isinstance(agent, CharyUCBVI) else None
-        generator = generator_for(seed, "agent")
+        generator = generator_for(job.seed, "agent")
         self._schedule = WorldSchedule(
-            agent, setting, prior=prior, rank=agent.tie_rank(setting, generator), generator=generator
+            agent, setting, prior=job.prior, rank=agent.tie_rank(setting, generator), generator=generator
         )
         schedule = self._schedule
         self._player = WorldPlayer(
             rows=schedule.worlds.rows,
             shape=schedule.shape,
-            plan=new_world_plan(setting, K, EXPLORERS),
+            plan=new_world_plan(setting, agent.worlds, EXPLORERS),
             rule=schedule.rule,
             panel=schedule.panel,
             priced=agent.shielded,
             deficits=np.zeros(schedule.ledgers),
             charges=np.zeros(schedule.ledgers),
-            gaps=np.zeros(K),
+            gaps=np.zeros(agent.worlds),
         )
         self.chains = new_chains(
             setting.n_states,
             setting.n_actions,
-            H,
+            self._horizon,
             pool=min(shield.pool, episodes) if shield else 1,
             clock_is_meta=shield is not None and shield.clock == "meta",
             stitched=shield is not None and shield.chains,
@@ -82,39 +70,23 @@ class WorldsRun:
             episodes=episodes,
         )
         self._seen, self.plans = _room(0), 0
-        self._world, self._playing = new_world(mdp), new_playing(H)
-        self._blocks = Blocks(H, seed, ("world", "agent"))
 
     @property
     def worlds(self) -> Worlds:
         """The worlds of the agent."""
         return self._schedule.worlds
 
-    @property
-    def done(self) -> int:
-        """The number of episodes played."""
-        return self._blocks.done
-
     def start(self) -> None:
         """Count the warm-up and compile, or load, what plays the episodes."""
-        H, rows = self._setting.horizon, empty_rows(self._setting)
-        self._seen = _room(self._warmup * H)
-        blocks = Blocks(H, self._seed, ("warmup world", "warmup agent"))
+        H, rows = self._horizon, empty_rows(self._setting)
+        self._seen = _room(self._job.warmup * H)
 
         def warm(block: Block) -> int:
             return warm_worlds_block(block, self._world, rows, H, self._playing, self._seen)
 
-        while blocks.done < self._warmup:
-            blocks.play_next(self._warmup, warm)
+        self._play_warmup(warm)
         self._learn()
         self._begin_from(self._player.plan.baseline.copy())
-
-    def advance(self) -> int:
-        """Play one more block and return how many episodes are done."""
-        began = time.perf_counter()
-        self._blocks.play_next(self._episodes, self._play)
-        self.seconds += time.perf_counter() - began
-        return self.done
 
     def log(self) -> ChainLog:
         """Return the chains of the run so far."""
@@ -124,90 +96,59 @@ class WorldsRun:
         """Return how many plans were made, the first included."""
         return {"plans": self.plans}
 
-    def state(self) -> Arrays:
-        """Return all that the rest of the run depends on, as arrays that share no memory with it."""
-        used, n = self.chains.status != FREE, self._seen.used[0]
-        chains = {name: value for name, value in arrays_of(self.chains).items() if name != "explorer"}
+    def _memory(self) -> Groups:
+        n = self._seen.used[0]
         generators = [self.worlds.generator.bit_generator.state, *self._blocks.generator_states()]
-        groups: dict[str, Mapping[str, NDArray[Any]]] = {
+        return {
             "worlds": self.worlds.to_arrays(),
-            "chains": {**chains, "explorer": self.chains.explorer[used]},
+            "chains": chain_memory(self.chains),
             "seen": {name: getattr(self._seen, name)[:n] for name in ("pairs", "nexts", "rewards")},
-            "log": {name: array[: self.done] for name, array in self._record.arrays().items()},
             "run": {
                 "frozen": self._frozen,
                 "numbers": np.array([self.done, self.plans]),
-                "seconds": np.array(self.seconds),
                 "generators": np.array(json.dumps(generators)),
             },
         }
-        return {
-            f"{group}.{name}": np.array(array)
-            for group, members in groups.items()
-            for name, array in members.items()
-        }
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on where `state` was taken, instead of `start`.
-
-        Raises:
-            InvalidData: if it is not the state of such a run.
-        """
-        try:
-            self._restore(state)
-        except (KeyError, ValueError, TypeError) as problem:
-            raise InvalidData(f"'state' must come from a run of the same kind, got {problem}.") from problem
-
-    def _restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        def of(group: str) -> Arrays:
-            return {
-                key.removeprefix(f"{group}."): each for key, each in state.items() if key.startswith(group)
-            }
-
+    def _recall(self, state: Mapping[str, NDArray[Any]]) -> tuple[int, list[dict[str, Any]]]:
         done, self.plans = (int(each) for each in state["run.numbers"])
-        self.worlds.restore(of("worlds"))
-        for name, array in arrays_of(self.chains).items():
-            if name != "explorer":
-                array[:] = state[f"chains.{name}"]
-        self.chains.explorer[self.chains.status != FREE] = state["chains.explorer"]
-        for name, array in self._record.arrays().items():
-            array[:done] = state[f"log.{name}"]
+        self.worlds.restore(under("worlds.", state))
+        recall_chains_into(self.chains, state)
         self._plan()
-        seen = of("seen")
+        seen = under("seen.", state)
         n = len(seen["pairs"])
-        self._seen = _room(max(self._schedule.due, n) + self._setting.horizon)
+        self._seen = _room(max(self._schedule.due, n) + self._horizon)
         for name, array in seen.items():
             getattr(self._seen, name)[:n] = array
         self._seen.used[0] = n
         self._begin_from(np.array(state["run.frozen"]))
-        self.seconds = float(state["run.seconds"])
         worlds, *others = json.loads(str(state["run.generators"]))
         self.worlds.generator.bit_generator.state = worlds
-        self._blocks.restore(done, others)
+        return done, others
 
     def _begin_from(self, frozen: Ints) -> None:
         """Take `frozen` for the warm-up's baseline, and compile before the clock starts."""
-        self._frozen, H = frozen, self._setting.horizon
-        set_incumbent_into(self._judge, frozen if self._agent.prior is None else self._prior, self._scratch)
-        self._call(Block(0, 0, 0, np.zeros((0, H + 1)), np.zeros((0, H + 1))))
+        self._frozen, job = frozen, self._job
+        set_incumbent_into(job.judge, frozen if job.agent.prior is None else job.prior, job.scratch)
+        self._call(self._no_block())
 
     def _learn(self) -> None:
         """Teach the worlds what was seen since the last plan, and plan again."""
         seen = self._seen
         n = int(seen.used[0])
         self._schedule.learn(seen.pairs[:n], seen.nexts[:n], seen.rewards[:n])
-        self._seen = _room(self._schedule.due + self._setting.horizon)
+        self._seen = _room(self._schedule.due + self._horizon)
         self.plans += 1
         self._plan()
 
     def _plan(self) -> None:
         player = self._player._replace(rows=self.worlds.rows)
         self._player = player = player._replace(plan=self._schedule.planned(player.plan))
-        judge = self._judge
+        judge = self._job.judge
         # A chain without a step has no explorer to be true to: it takes the newest.
         for slot in np.flatnonzero((self.chains.status == PENDING) & (self.chains.length == 0)):
             self.chains.explorer[slot] = player.plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
-        judge.v_true[:] = true_value(judge, player.plan.baseline, self._scratch)
+        judge.v_true[:] = true_value(judge, player.plan.baseline, self._job.scratch)
         self._worth = mean_at_start(judge, judge.v_true)
 
     def _play(self, block: Block) -> int:
@@ -221,10 +162,10 @@ class WorldsRun:
             self._world,
             self._player,
             self.chains,
-            self._judge,
+            self._job.judge,
             self._playing,
             self._seen,
-            self._record,
+            self._job.record,
             self._schedule.due,
             self._worth,
         )

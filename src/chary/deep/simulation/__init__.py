@@ -57,13 +57,14 @@ class DeepSimulation:
 
     Example:
         >>> from chary.deep import hiv
-        >>> small = DeepOptions(episodes=2, warm_up=1, pretraining=0, width=4, features=4, batch=4)
-        >>> simulation = DeepSimulation(hiv(5), small, audit_every=0)
+        >>> networks = {"width": 8, "features": 8, "batch": 8, "fresh": 4, "replay": 1000}
+        >>> small = DeepOptions(episodes=3, warm_up=1, pretraining=5, **networks)
+        >>> simulation = DeepSimulation(hiv(5), small, audit_every=1)
         >>> simulation.start()
-        >>> while simulation.done < 2:
+        >>> while simulation.done < 3:
         ...     _ = simulation.advance()
         >>> simulation.result().summary()["steps"]
-        400
+        600
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def step(state: ArrayLike, action: object, *, patient: object = "base") -> tuple
     """
     vector = hiv.patient(patient).vector
     before = check_states(state, dimensions=1)[None]
-    after, rewards = _advance(vector[None], before, np.array([check_action(action)]))
+    after, rewards = _advance(np.array([vector]), before, np.array([check_action(action)]))
     return after[0], float(rewards[0])
 
 
