@@ -70,12 +70,12 @@ def play_steps(
             playing.states[t], playing.states[t + 1] = step.state, step.next_state
             playing.actions[t], playing.explored[t] = step.action, decision.explored
             playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
-            playing.booked[t], playing.chains[t] = decision.charge, decision.chain
+            playing.booked[t], playing.chains[t] = decision.charge_scaled, decision.chain
             # The ledger keeps what was booked; the charge itself comes from the plan again.
             playing.charges[t] = (
                 pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
             )
-        columns.deficit[k] = episode.decisions[-1].deficit
+        columns.deficit[k] = episode.decisions[-1].deficit_scaled
         columns.length[k] = steps
         first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere)
         evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
