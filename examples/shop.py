@@ -93,8 +93,10 @@ def main() -> None:
 
     # What a budget would buy, from the log alone, with estimated rewards; `chary plan` does it for files.
     rule = [reorder(stock) for stock in range(SETTING.n_states)]
-    found = preview(log, etas=[5, ETA, 20], reward_low=-17, reward_high=35, prior=rule, allowed="seen")
-    print("\n".join(found.sentences()[2:6]), end="\n\n")
+    found = preview(
+        log, etas=[5, ETA, 20], reward_low=-17, reward_high=35, bonus="kl", prior=rule, allowed="seen"
+    )
+    print("\n".join(found.sentences()[3:7]), end="\n\n")
 
     # Live. Bonus `kl` is certified for any number of seasons. The rule is a floor: another action takes its
     # place wherever the data show that it is better, and from then on the budget is kept against that.

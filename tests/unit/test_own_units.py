@@ -38,7 +38,12 @@ def test_a_cap_in_the_users_units_is_that_of_the_value(discount: float) -> None:
 def test_a_function_and_a_table_declare_what_the_problem_tells() -> None:
     shop = chary.envs.inventory(capacity=3)
     scale, S, A = shop.scale, shop.n_states, shop.n_actions
-    shape = {"n_states": S, "n_actions": A, "horizon": shop.horizon, "allowed": shop.setting.allowed}
+    shape: dict[str, Any] = {
+        "n_states": S,
+        "n_actions": A,
+        "horizon": shop.horizon,
+        "allowed": shop.setting.allowed,
+    }
     table = np.full((S, A, S), math.nan)
     for s, a in np.argwhere(shop.setting.allowed).tolist():
         x, _, r = shop.row(s, a)
@@ -48,10 +53,9 @@ def test_a_function_and_a_table_declare_what_the_problem_tells() -> None:
         value = float(table[state, action, after])
         return None if math.isnan(value) else value
 
-    by_table, by_function = (
-        Setting.declare(**shape, reward_range=(scale.low, scale.high), reward=each).known
-        for each in (table, earned)
-    )
+    shape["reward_range"] = (scale.low, scale.high)
+    by_table = Setting.declare(**shape, reward=table).known
+    by_function = Setting.declare(**shape, reward=earned).known
     assert by_table is not None
     assert by_function is not None
     for one, other in zip(by_table, by_function, strict=True):

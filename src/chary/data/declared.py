@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,8 +105,8 @@ def _filled(
 ) -> Floats:
     """Return a table of these sizes with the values of a column at their places, and `empty` elsewhere."""
     for each, size in sizes.items():
-        column = columns[each]
-        places.refuse(each, f"lie in 0..{size - 1}", column >= size, lambda i, c=column: str(c[i]))
+        wrong = columns[each] >= size
+        places.refuse(each, f"lie in 0..{size - 1}", wrong, partial(_at, columns[each]))
     index = tuple(columns[each] for each in sizes)
     code = np.ravel_multi_index(index, tuple(sizes.values()))
     again = np.ones(len(code), dtype=bool)
@@ -116,3 +117,7 @@ def _filled(
     table = np.full(tuple(sizes.values()), empty)
     table[index] = columns[name]
     return table
+
+
+def _at(column: NDArray[Any], i: int) -> str:
+    return str(column[i])

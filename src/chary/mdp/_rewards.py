@@ -160,12 +160,12 @@ def known_reward(table: Floats, allowed: Bools, scale: RewardScale) -> KnownRewa
         if wrong.any():
             got = f"{float(table[(s, a, *place[1:])]):g}"
             raise InvalidMDP(
-                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {got} in state {s} for action {a}. "
-                "Declare a wider reward_range."
+                f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {got} in state {s} for action "
+                f"{a}. Declare a wider reward_range."
             )
         raise InvalidMDP(
-            f"'reward' must be known for every allowed action, got none in state {s} for action {a}. Leave it "
-            "out: rewards are then estimated."
+            f"'reward' must be known for every allowed action, got none in state {s} for action {a}. Leave "
+            "it out: rewards are then estimated."
         )
     each = np.clip(each, 0.0, 1.0)
     if each.ndim == 1:

@@ -36,6 +36,7 @@ __all__ = [
     "as_policy",
     "check_setting",
     "check_table",
+    "reward_table",
 ]
 
 # A larger table of floats than 16 GiB is a mistake.
