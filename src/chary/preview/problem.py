@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from chary.agents.protocol import POSTERIOR
 from chary.arrays import Bools, Floats, Ints
 from chary.data import Log, read_policy, read_rewards
+from chary.data._agreement import ended_by_clock
 from chary.data.declared import NOTHING, SUFFIXES
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp.setting import RewardScale, Setting, as_policy, reward_table
@@ -73,6 +74,11 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
     scale = _scale(log, options, rewards, notes)
     # A state that is added comes after all that were declared.
     first_free, real, change = S, np.ones(len(log), dtype=bool), ""
+    if ended_by_clock(log).any():
+        notes.append(
+            f"Every full episode terminated at step {log.horizon}, in states that others pass through. If "
+            "only the clock ended them, read them as cut off: log.cut_at() (--cut-at-horizon)."
+        )
     padded = bool(log.terminated.any()) and scale.low < 0
     if padded:
         log, change = log.padded(H, first_free), "padded"
