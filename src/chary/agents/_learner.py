@@ -159,9 +159,12 @@ class Learner:
         episodes, warmup = self._length
         prior = "given" if (self._prior >= 0).any() else "none"
         used = {**spec.calibrated(episodes or 0, warmup), "prior": prior}
+        if self.logs and not warmup:
+            # A record that was made from a log names it.
+            del used["warmup"]
         others = (
             ("calibrated with a learnt baseline, played with your own policy", self._own is not None),
-            ("calibrated after random episodes, played after logs", self.logs),
+            ("calibrated after random episodes, played after logs", self.logs and record.siblings is None),
             ("calibrated without lost outcomes, played with them", bool(self.knowledge.lost)),
         )
         return record.mismatches(used) + tuple(phrase for phrase, differs in others if differs)

@@ -93,7 +93,11 @@ class WorldLearner:
             episodes, warmup = self._length
             prior = "given" if (self._prior >= 0).any() else "none"
             used = {"prior": prior if role is None else f"own policy as {role}"}
-            told = self._spec.with_measured_risk(told, self._spec.calibrated(episodes or 0, warmup) | used)
+            used = self._spec.calibrated(episodes or 0, warmup) | used
+            if self.logs and not warmup:
+                # A record that was made from a log names it.
+                del used["warmup"]
+            told = self._spec.with_measured_risk(told, used)
         return replace(told, logs=self.logs, own=role, losses_expected=self._losses)
 
     def begin_with(self, columns: Columns) -> None:

@@ -77,7 +77,7 @@ class KnownReward(NamedTuple):
 
 
 # A table (S, A) or (S, A, S), or a function of state and action, or of state, action and next state.
-Reward: TypeAlias = ArrayLike | Callable[..., SupportsFloat]
+Reward: TypeAlias = ArrayLike | Callable[..., SupportsFloat | None]
 
 
 def reward_table(reward: Reward, allowed: Bools) -> Floats:
@@ -108,7 +108,7 @@ def reward_table(reward: Reward, allowed: Bools) -> Floats:
     return table
 
 
-def _asked(function: Callable[..., SupportsFloat], allowed: Bools) -> Floats:
+def _asked(function: Callable[..., SupportsFloat | None], allowed: Bools) -> Floats:
     """Return the table of a function of state and action, or of state, action and next state."""
     S, A = allowed.shape
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -63,6 +64,14 @@ class FiniteMDP:
     def restricts_actions(self) -> bool:
         """Whether some action is not allowed in some non-terminal state."""
         return bool((~self.setting.allowed[~self.setting.terminal]).any())
+
+    @property
+    def digest(self) -> str:
+        """A hash of the setting and of all rows, which identifies the problem."""
+        total = hashlib.sha256(self.setting.digest.encode())
+        for array in (self.row_start, self.successor, self.probability, self.reward, self.start):
+            total.update(np.ascontiguousarray(array).tobytes())
+        return total.hexdigest()
 
     def told(self, reward: str = "estimated") -> Setting:
         """Return what an agent may know of this problem; if `reward` is known, its reward function, too."""

@@ -79,7 +79,7 @@ def page_bytes(preview: Preview, source: str) -> bytes:
             "pasted": {
                 "As Python": preview.verdict.python,
                 "As an algorithm of an experiment, in TOML": preview.verdict.toml,
-                "Next, on the command line: calibrate it on siblings of the log": preview.verdict.cli,
+                "Next, on the command line": preview.verdict.cli,
             },
             "money": partial(amount, unit=preview.basis.unit),
             "sentences": preview.sentences()[1:],

@@ -16,6 +16,7 @@ from chary.preview.options import PreviewOptions, Source
 from chary.preview.problem import Problem
 
 LABEL = "recommended"
+PROVED = ("kl", "l1")
 
 
 def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
@@ -122,9 +123,12 @@ def as_toml(agent: Mapping[str, Any]) -> str:
 
 
 def as_command(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
-    """Return the command that calibrates the agent on siblings resampled from the log."""
-    setting = problem.setting
-    words = ["chary", "calibrate", source.name, *source.arguments]
+    """Return what to do next: calibrate on siblings resampled from the log, or plan on held-out episodes.
+
+    Proved bounds need no calibration.
+    """
+    setting, proved = problem.setting, agent["bonus"] in PROVED
+    words = ["chary", "plan" if proved else "calibrate", source.name, *source.arguments]
     declared: dict[str, Any] = {
         "horizon": setting.horizon,
         "reward-low": setting.scale.low,
@@ -141,8 +145,12 @@ def as_command(problem: Problem, options: PreviewOptions, agent: Mapping[str, An
     if "baseline" in declared:
         declared["role"] = options.role
     declared |= {name.replace("_", "-"): value for name, value in agent.items() if name != "reward"}
-    # As many episodes as the log has, for want of a better number.
-    declared |= {"episodes": int((problem.log.t == 0).sum()), "out": "calibration.json"}
+    if proved:
+        declared.pop("pool")
+        declared |= {"holdout": 0.2, "out": "plan"}
+    else:
+        # As many episodes as the log has, for want of a better number.
+        declared |= {"episodes": int((problem.log.t == 0).sum()), "out": "calibration.json"}
     for name, value in declared.items():
         if value is not None:
             words += [f"--{name}", f"{value:.12g}" if isinstance(value, float) else str(value)]

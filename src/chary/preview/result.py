@@ -256,7 +256,8 @@ class Verdict:
         gain: With posterior worlds, the value of the baseline less that of today's policy.
         python: The configuration as a program.
         toml: The configuration as an algorithm of an experiment.
-        cli: The command that calibrates the configuration on siblings of the log.
+        cli: The command to call next: calibrate on siblings of the log or, with proved bounds, plan again on
+            held-out episodes.
     """
 
     sentence: str

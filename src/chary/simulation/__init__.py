@@ -20,10 +20,12 @@ from chary.audit import check_value_cap
 from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
+from chary.policies import OwnBaseline
 from chary.simulation._calibration import nearest_calibration
 from chary.simulation._canary import CanaryRun
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, EVERYWHERE, mean_at_start, new_judge
+from chary.simulation._logged import LoggedStart
 from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import new_record
 from chary.simulation._worlds_run import WorldsRun
@@ -31,7 +33,7 @@ from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, CanaryLog, Chain
 from chary.standing import Grounds
 from chary.texts import shown
 
-__all__ = ["DRIVERS", "Simulation", "simulate"]
+__all__ = ["DRIVERS", "LoggedStart", "Simulation", "simulate"]
 
 
 DRIVERS = ("compiled", "step")
@@ -108,6 +110,8 @@ class Simulation:
 
     The arguments are those of `simulate`. A compiled run can be saved between blocks and resumed by another
     Simulation with the same arguments, in another process: the result is the same to the last bit.
+    Calibration passes two more: `logged`, episodes that are learnt from besides the random ones, and `own`,
+    the policy that posterior worlds have for their baseline; both with driver `compiled` alone.
 
     Example:
         >>> import chary
@@ -132,6 +136,8 @@ class Simulation:
         driver: str = "compiled",
         planner: str = "incremental",
         check_every: int = 0,
+        logged: LoggedStart | None = None,
+        own: OwnBaseline | None = None,
     ) -> None:
         if not isinstance(mdp, FiniteMDP):
             raise InvalidSetting(
@@ -184,6 +190,8 @@ class Simulation:
                 seed=seed,
                 prior=prior,
                 scratch=scratch,
+                logged=logged,
+                own=own,
             )
         elif driver == "step":
             # Imported here: the step-by-step driver needs Gymnasium, the compiled one does not.
@@ -220,6 +228,7 @@ class Simulation:
                 planner=planner,
                 check_every=check_every,
                 scratch=scratch,
+                logged=logged,
             )
 
     @property

@@ -31,6 +31,7 @@ from chary.simulation._chains import FREE, Chains, Counter, new_chains
 from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._guess import new_ahead
 from chary.simulation._judge import Judge, set_incumbent_into, true_value
+from chary.simulation._logged import LoggedStart
 from chary.simulation._loop import has_room, most_chain_steps, play_block, warm_block
 from chary.simulation._plan_check import QUANTITIES, new_check
 from chary.simulation._player import BASELINE, FULL, MIXTURE, PLANNERS, RANDOM, SHIELD, Player
@@ -66,6 +67,7 @@ class CompiledRun:
         planner: str,
         check_every: int,
         scratch: Scratch,
+        logged: LoggedStart | None = None,
     ) -> None:
         self.seconds = 0.0
         self._record, self._mdp, self._agent, self._judge = record, mdp, agent, judge
@@ -75,7 +77,9 @@ class CompiledRun:
         H, S, P = setting.horizon, setting.n_states, setting.n_pairs
         shield = agent if isinstance(agent, CharyUCBVI) else None
         charge = CHARGES.index(shield.charge) if shield else PAPER
-        totals = {"episodes": episodes, "total_episodes": episodes + warmup}
+        self._logged = logged
+        before = warmup + (0 if logged is None else logged.episodes)
+        totals = {"episodes": episodes, "total_episodes": episodes + before}
         rank = agent.tie_rank(setting, generator_for(seed, "agent"))
         self.knowledge = Knowledge.empty(setting, agent.bounds, rank=rank, **totals)
         self._separate: Knowledge | None = None
@@ -216,6 +220,8 @@ class CompiledRun:
         blocks = Blocks(H, self._seed, ("warmup world", "warmup agent"))
         while blocks.done < self._warmup:
             blocks.play_next(self._warmup, warm)
+        if self._logged is not None:
+            target.learn(*self._logged[1:])
 
     def _plan_baseline(self) -> None:
         """Plan by what is known so far, the upper value aside."""

@@ -20,11 +20,13 @@ from chary.model.rows import empty_rows
 from chary.model.worlds import Worlds
 from chary.planner._backup import Scratch
 from chary.planner._worlds import new_world_plan
+from chary.policies import OwnBaseline
 from chary.randomness import generator_for
 from chary.simulation._chains import FREE, PENDING, new_chains
 from chary.simulation._compiled import Arrays, Blocks, arrays_of, chain_log_of
 from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._judge import Judge, mean_at_start, set_incumbent_into, true_value
+from chary.simulation._logged import LoggedStart
 from chary.simulation._record import Record
 from chary.simulation._worlds import Seen, WorldPlayer, play_worlds_block, warm_worlds_block
 from chary.simulation.run import ChainLog
@@ -46,6 +48,8 @@ class WorldsRun:
         seed: int,
         prior: Ints,
         scratch: Scratch,
+        logged: LoggedStart | None = None,
+        own: OwnBaseline | None = None,
     ) -> None:
         self.seconds = 0.0
         self._record, self._agent, self._judge, self._scratch = record, agent, judge, scratch
@@ -57,8 +61,9 @@ class WorldsRun:
         shield = agent if isinstance(agent, CharyUCBVI) else None
         generator = generator_for(seed, "agent")
         self._schedule = WorldSchedule(
-            agent, setting, prior=prior, rank=agent.tie_rank(setting, generator), generator=generator
+            agent, setting, prior=prior, rank=agent.tie_rank(setting, generator), generator=generator, own=own
         )
+        self._logged = logged
         schedule = self._schedule
         self._player = WorldPlayer(
             rows=schedule.worlds.rows,
@@ -106,6 +111,8 @@ class WorldsRun:
 
         while blocks.done < self._warmup:
             blocks.play_next(self._warmup, warm)
+        if self._logged is not None:
+            self._schedule.learn(self._logged.pairs, self._logged.nexts, self._logged.rewards)
         self._learn()
         self._begin_from(self._player.plan.baseline.copy())
 
