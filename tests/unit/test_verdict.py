@@ -162,8 +162,12 @@ def test_the_toml_is_an_algorithm_of_an_experiment() -> None:
 
 def test_the_command_can_be_typed() -> None:
     source = Source(name="my visits.csv", arguments=("--column", "episode=patient"))
-    words = shlex.split(planned(logged(), source=source).verdict.cli)
+    words = shlex.split(planned(logged(40), source=source).verdict.cli)
     assert words[:5] == ["chary", "calibrate", "my visits.csv", "--column", "episode=patient"]
+    # Proved bounds need no calibration.
+    words = shlex.split(planned(logged(2000), etas=[0.5], source=source).verdict.cli)
+    assert words[:3] == ["chary", "plan", "my visits.csv"]
+    assert words[words.index("--bonus") + 1] == "kl"
 
 
 def test_the_log_refutes_a_step_bound_below_a_gap_that_it_shows() -> None:

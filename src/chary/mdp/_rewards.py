@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, as_float
+from chary.mdp._checks import as_numbers
 from chary.texts import shown
 
 # How far a reward, in scaled units, may be outside its range because of rounding.
@@ -95,8 +96,8 @@ def reward_table(reward: Reward, allowed: Bools) -> Floats:
     if callable(reward):
         return _asked(reward, allowed)
     try:
-        table = np.array(reward, dtype=float)
-    except (TypeError, ValueError, OverflowError) as problem:
+        table = as_numbers("reward", reward).astype(float)
+    except InvalidMDP as problem:
         raise InvalidMDP(
             f"'reward' must be a table of numbers or a function, got {shown(reward)}."
         ) from problem
