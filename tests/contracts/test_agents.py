@@ -145,7 +145,8 @@ def test_only_allowed_actions_are_decided(name: str) -> None:
     for _, _, _, decision, _ in kept:
         assert isinstance(decision, Decision)
         assert decision.charge >= 0
-        assert 0 <= decision.deficit <= 2.0 / mdp.scale.span
+        assert 0 <= decision.deficit <= 2.0
+        assert decision.charge == decision.charge_scaled * mdp.scale.span
         assert decision.remaining >= 0
 
 

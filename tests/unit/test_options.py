@@ -31,7 +31,9 @@ BEFORE = {
     "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "
     "--seed --precision --minutes --workers --actions --horizon --out --ties --overwrite --json "
-    "--worlds --world-prior --kappa --pessimism --risk --growth --explorer --rate",
+    "--worlds --world-prior --kappa --pessimism --risk --growth --explorer --rate "
+    "--discount --reward-low --reward-high --n-states --n-actions --value-cap --support --allowed "
+    f"--baseline --role --rewards {LOGS} --discretiser --ignore-extra",
     "bench": "problem --episodes --config* --seed --repeats --json",
     "problems": "--json",
     "agents": "--json",
@@ -43,19 +45,20 @@ BEFORE = {
     "plan": "file --eta* --horizon --discount --reward-low --reward-high --n-states --n-actions --value-cap "
     "--support --allowed --prior --bonus --bonus-scale --delta --max-episodes --charge --rule* --step-bound "
     "--after-refusal --holdout --more-visits --worlds --world-prior --kappa --pessimism "
-    f"--risk --seed {LOGS} --discretiser --ignore-extra --out --overwrite --json",
+    f"--risk --seed {LOGS} --discretiser --ignore-extra --out --overwrite --json "
+    "--baseline --role --rewards --unit",
     "data inspect": f"file --horizon --states --actions --discretiser --ignore-extra --json --faults {LOGS}",
     "data seal": "file --overwrite --json",
     "data convert": f"source target --discretiser --ignore-extra --overwrite --json {LOGS}",
 }
-# Defaults of version 0.1.0 that are not None; True and False are flags.
+# Defaults of version 0.1.0 and later that are not None; True and False are flags.
 DEFAULTS = {
     "run": "agent=chary seed=0 coverage=played driver=compiled planner=incremental check_every=0",
     "calibrate": "check=False seed=0",
     "bench": "problem=sepsis episodes=50000 seed=0 repeats=1",
     "demo": "out=out seed=0",
     "reproduce": "quick=False device=cpu engine=local extend=False recompute=False report=True",
-    "plan": "discount=1.0 allowed=all bonus=kl bonus_scale=1.0 delta=0.1 holdout=0.0 "
+    "plan": "discount=1.0 allowed=all role=floor bonus_scale=1.0 delta=0.1 holdout=0.0 "
     "worlds=64 world_prior=auto kappa=100.0 pessimism=0.0 risk=0.001 seed=0 more_visits=100 "
     "ignore_extra=False overwrite=False as_json=False",
 }

@@ -281,3 +281,85 @@ def test_a_cell_that_is_no_text_is_not_a_label() -> None:
         InvalidLog, match=r"'action' must be one of the labels 'wait', got \['wait'\] in row 1"
     ):
         Log.from_dataframe({**frame, "action": cells}, labels={"action": ["wait"]})
+
+
+class Interchanged:
+    """A data frame of which only the interchange protocol is known."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def __dataframe__(self, **options: Any) -> Any:
+        return self._frame.__dataframe__(**options)
+
+
+class Streamed:
+    """A data frame of which only Arrow's protocol is known."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, schema: object = None) -> object:
+        return self._frame.__arrow_c_stream__(schema)
+
+
+@pytest.mark.parametrize("wrapped", [Interchanged, Streamed])
+def test_a_frame_of_another_library_is_read_by_its_protocol(wrapped: Any, tmp_path: Path) -> None:
+    frame = wrapped(pl.DataFrame(as_frame()))
+    same(Log.from_dataframe(frame, columns=COLUMNS, labels=LABELS), read(write(tmp_path, *ROWS)))
+
+
+def test_a_pandas_frame_is_read_as_it_is_and_by_its_protocol(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(as_frame())
+    expected = read(write(tmp_path, *ROWS))
+    same(Log.from_dataframe(frame, columns=COLUMNS, labels=LABELS), expected)
+    same(Log.from_dataframe(Interchanged(frame), columns=COLUMNS, labels=LABELS), expected)
+
+
+class Broken:
+    """An object that claims to be a data frame."""
+
+    def __dataframe__(self, **options: Any) -> Any:
+        raise RuntimeError("no such\nbuffer")
+
+
+@pytest.mark.parametrize("frame", [Broken(), {}, 7, None, "visits.csv", [1, 2]])
+def test_what_is_no_data_frame_is_refused_in_one_sentence(frame: Any) -> None:
+    with pytest.raises(chary.errors.InvalidSetting, match="'frame' must be a data frame") as refused:
+        Log.from_dataframe(frame, columns=COLUMNS)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("empty", ["", "NA", " nan "])
+def test_a_missing_label_is_called_missing(empty: str, tmp_path: Path) -> None:
+    rows = list(ROWS)
+    rows[1] = rows[1].replace("treat", empty)
+    with pytest.raises(
+        InvalidLog, match="'action' must have a value in every row, got a missing value in row 3"
+    ):
+        read(write(tmp_path, *rows))
+    dropped = read(write(tmp_path, *rows), drop_bad_episodes=True).dropped
+    assert dropped is not None
+    assert "Left out: 1 episode" in dropped.describe()
+
+
+def test_endings_by_the_clock_are_recognised_wherever_they_are_met() -> None:
+    columns: dict[str, Any] = {
+        "episode": [0, 0, 1, 1],
+        "t": [0, 1, 0, 1],
+        "state": [0, 1, 1, 0],
+        "action": [0, 0, 0, 0],
+        "reward": [1.0, 0.0, 1.0, 0.0],
+        "next_state": [1, 0, 0, 1],
+        "terminated": [False, True, False, True],
+    }
+    log = Log.from_arrays(**columns)
+    way_out = r"If only the clock ended them: log\.cut_at\(\) \(--cut-at-horizon\)"
+    for span in ((0.0, 1.0), (-1.0, 1.0)):
+        setting = chary.Setting.declare(n_states=2, n_actions=1, horizon=2, reward_range=span)
+        with pytest.raises(chary.errors.InvalidData, match=way_out):
+            log.checked(setting=setting)
+        log.cut_at().checked(setting=setting)
+    assert any("Every full episode terminated at step 2" in each for each in preview(log, etas=[1.0]).notes)
+    assert not any("the clock" in each for each in preview(log.cut_at(), etas=[1.0]).notes)

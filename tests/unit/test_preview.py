@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import chary.preview.planning as planning
+import chary.preview.analysis as analysis
 from chary.agents import CharyUCBVI
 from chary.agents.tabular import TabularAgent
 from chary.cli.options import command
@@ -56,7 +56,9 @@ def walk(episodes: int = 60, *, seed: int = 0, low: float = 0.0, ends: bool = Fa
 
 
 def known(log: Log, **options: Any) -> Preview:
-    return preview(log, **{"etas": [0.5, 2.0], "reward_low": 0.0, "reward_high": 1.0, **options})
+    return preview(
+        log, **{"etas": [0.5, 2.0], "bonus": "kl", "reward_low": 0.0, "reward_high": 1.0, **options}
+    )
 
 
 def bandit(rewards: dict[int, list[float]]) -> Log:
@@ -158,7 +160,7 @@ def test_shares_of_what_is_known_sum_to_one_at_every_step() -> None:
 
 def test_charges_are_quantiles_over_the_steps_that_differ() -> None:
     # Action 1 earned 1 in 20 tries, action 0 was never tried: it may be worth 0, so it is charged V_hi = 1.
-    found = preview(bandit({1: [1.0] * 20}), etas=[0.5, 1.0], reward_low=0.0, reward_high=1.0)
+    found = known(bandit({1: [1.0] * 20}), etas=[0.5, 1.0])
     assert found.charges.differing == 1.0
     assert found.charges.overall == found.charges.at_start == (1.0,) * 41
     assert found.charges.mean == found.charges.mean_differing == 1.0
@@ -169,8 +171,8 @@ def test_charges_are_quantiles_over_the_steps_that_differ() -> None:
 def test_budgets_and_charges_are_in_the_users_units() -> None:
     log = walk(ends=False)
     tenfold: dict[str, Any] = {**log.columns(), "reward": 10 * log.reward}
-    small = preview(log, etas=[0.7], reward_low=0.0, reward_high=1.0)
-    large = preview(Log.from_arrays(**tenfold), etas=[7.0], reward_low=0.0, reward_high=10.0)
+    small = known(log, etas=[0.7])
+    large = known(Log.from_arrays(**tenfold), etas=[7.0], reward_high=10.0)
     assert large.charges.mean == pytest.approx(10 * small.charges.mean)
     assert large.outcomes[0].deviating == small.outcomes[0].deviating
     assert large.outcomes[0].charge_per_step == pytest.approx(10 * small.outcomes[0].charge_per_step)
@@ -234,7 +236,7 @@ def test_held_out_episodes_are_replayed_and_not_learnt_from() -> None:
 
 
 def test_a_large_replay_is_a_sample_that_is_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MOST_PRICING", 700)
+    monkeypatch.setattr(analysis, "MOST_PRICING", 700)
     first, again = known(walk()), known(walk())
     assert as_json(first.summary()) == as_json(again.summary())
     assert first.basis.replayed_episodes < first.basis.episodes
@@ -243,7 +245,7 @@ def test_a_large_replay_is_a_sample_that_is_always_the_same(monkeypatch: pytest.
 
 def test_negative_rewards_with_endings_are_filled_up_and_not_counted() -> None:
     log = walk(low=-2.0, ends=True)
-    found = preview(log, etas=[1.0], reward_low=-2.0, reward_high=1.0)
+    found = known(log, etas=[1.0], reward_low=-2.0)
     assert found.basis.replayed_steps == found.basis.learnt_steps == len(log)
     assert found.basis.states == STATES + 1
     assert found.baseline.states == STATES - 1
@@ -313,7 +315,7 @@ def test_what_was_read_off_the_log_is_never_certified() -> None:
     assert {each.standing.label for each in known(walk()).rules} == {"uncertified per run"}
     for name in DECLARED:
         declared = {each: value for each, value in DECLARED.items() if each != name}
-        found = preview(walk(), etas=[0.5, 1.0], **declared)
+        found = preview(walk(), etas=[0.5, 1.0], bonus="kl", **declared)
         standings = [each.standing for each in found.outcomes] + [each.standing for each in found.rules]
         assert {each.label for each in standings} == {"uncertified per run"}, name
         assert all("read off the log and not declared" in each.given[0] for each in standings), name
@@ -322,7 +324,9 @@ def test_what_was_read_off_the_log_is_never_certified() -> None:
 
 
 def test_what_was_declared_is_certified_given_all_it_leans_on() -> None:
-    rules = {each.rule: each.standing for each in preview(walk(), etas=[0.5, 1.0], **DECLARED).rules}
+    rules = {
+        each.rule: each.standing for each in preview(walk(), etas=[0.5, 1.0], bonus="kl", **DECLARED).rules
+    }
     assert {each.label for each in rules.values()} == {"certified per run (0.9)"}
     assert all({MARKOV, UNCONFOUNDED} < set(each.given) for each in rules.values())
     gaps = "gaps <= step bound: no true gap of a baseline exceeds eta / 2"
@@ -400,6 +404,18 @@ def test_the_summary_is_plain_json() -> None:
         ({"holdout": 1.0}, "holdout"),
         ({"holdout": "half"}, "holdout"),
         ({"more_visits": 0}, "more_visits"),
+        ({"baseline": [0, 9, 0, 0]}, "policy"),
+        ({"baseline": [0, 1]}, "policy"),
+        ({"baseline": "nowhere.csv"}, "path"),
+        ({"baseline": "rule.txt"}, "path"),
+        ({"baseline": [0] * STATES, "prior": "logged"}, "prior"),
+        ({"role": "king"}, "role"),
+        ({"rewards": [[1.0]]}, "reward"),
+        ({"rewards": "nowhere.csv"}, "path"),
+        ({"rewards": [[0.5] * ACTIONS] * STATES}, "reward"),
+        ({"unit": 7}, "unit"),
+        ({"unit": "e" * 100}, "unit"),
+        ({"bonus": "posterior", "step_bound": -1.0}, "step_bound"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_option(options: dict[str, Any], named: str) -> None:
@@ -467,8 +483,8 @@ def test_the_command_tells_in_words(app: typer.Typer, tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["plan", str(tmp_path / "log.csv"), "--eta", "1", "--rule", "strict"])
     assert shown.exception is None, shown.exception
     assert "The log contains 60 episodes with 300 decisions." in shown.stdout
-    assert "Rule strict. Uncertified per run: the ledger keeps the budget" in shown.stdout
-    assert "capped" not in shown.stdout
+    assert "Uncertified per episode: the ledger keeps the budget" in shown.stdout
+    assert "Rule capped" not in shown.stdout
 
 
 @pytest.mark.parametrize("options", [["--eta", "-1"], [], ["--eta", "1", "--horizon", "2"]])

@@ -141,7 +141,7 @@ def test_page_and_sentences_say_it(found: Preview) -> None:
     assert 'id="today"' in page
     assert 'id="data"' not in page
     assert "16 posterior worlds, prior auto" in page
-    bounds = preview(logged(20), etas=[0.5], **SIZE)
+    bounds = preview(logged(20), etas=[0.5], bonus="kl", **SIZE)
     assert bounds.credible is None
     assert 'id="today"' not in page_bytes(bounds, "log.csv").decode()
 
@@ -194,4 +194,4 @@ def test_bad_options_are_refused_in_a_sentence(options: dict[str, Any], said: st
 
 def test_worlds_are_no_charge_of_bounds() -> None:
     with pytest.raises(CharyError, match=re.escape("'charge' must be one of paper, coupled, difference")):
-        preview(logged(5), etas=[0.5], charge="worlds", **SIZE)
+        preview(logged(5), etas=[0.5], bonus="kl", charge="worlds", **SIZE)

@@ -61,7 +61,8 @@ def new_shield(spec: AgentSpec, setting: Setting) -> Shield[int] | None:
             patience=spec.patience,
             chains=spec.chains,
             votes=votes,
+            span=setting.scale.span,
         )
     if isinstance(spec, WorldsSpec) and spec.bonus == POSTERIOR:
-        return Shield(Rule.unlimited(), horizon=setting.horizon, chains=False)
+        return Shield(Rule.unlimited(), horizon=setting.horizon, chains=False, span=setting.scale.span)
     return None

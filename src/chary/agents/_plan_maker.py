@@ -78,14 +78,23 @@ class PlanMaker(ABC, Generic[P]):
     ) -> tuple[str, ...]:
         """Return how this agent is used differently from the runs that a record was measured in."""
         episodes, warmup = self._length
-        given = "given" if (self._prior >= 0).any() else "none"
-        used = {**spec.calibrated(episodes or 0, warmup), "prior": given}
+        used = {**spec.calibrated(episodes or 0, warmup), "prior": self._baseline_given(record)}
+        if self.logs and not warmup:
+            # A record that was made from a log names it.
+            del used["warmup"]
+        learnt = isinstance(record, CalibrationRecord)
         others = (
-            ("calibrated with a learnt baseline, played with your own policy", self._own is not None),
-            ("calibrated after random episodes, played after logs", self.logs),
+            ("calibrated with a learnt baseline, played with your own policy", learnt and bool(self._own)),
+            ("calibrated after random episodes, played after logs", self.logs and record.siblings is None),
             ("calibrated without lost outcomes, played with them", losses),
         )
         return record.mismatches(used) + tuple(phrase for phrase, differs in others if differs)
+
+    def _baseline_given(self, record: CalibrationRecord | RiskRecord) -> str:
+        """Return the part that the user's policies have in the baseline, as a record names it."""
+        if self._own is not None and isinstance(record, RiskRecord):
+            return f"own policy as {self._own.role}"
+        return "given" if (self._prior >= 0).any() else "none"
 
     def forget(self, chains: Iterable[int]) -> None:
         """Forget the explorers of chains that have ended."""

@@ -221,7 +221,7 @@ class PlayedTable:
         n = len(np.atleast_1d(arrays["played.state"]))
         states = as_array("played.state", arrays, (n,), np.int64, below=setting.n_states)
         votes = votes_from("played.vote", arrays, n)
-        decisions = decisions_from("played.decision", arrays, n, setting.n_actions, votes)
+        decisions = decisions_from("played.decision", arrays, n, setting.n_actions, votes, setting.scale.span)
         outcomes = as_array("played.outcome", arrays, (n, len(Transition._fields)), np.float64)
         lost = as_array("played.lost", arrays, (n,), bool)
         allowed = setting.pair_index[states, np.array([each.action for each in decisions], dtype=np.int64)]
@@ -301,11 +301,11 @@ def _check_shield(
         decided = None if pending is None else pending[:3] + pending[4:]
         touched, finished, dropped, *worlds = chains
         agree = number == now.pinned.number and t == len(now.steps) - outstanding
-        agree &= deficit == (0.0 if last is None else last.decision.deficit)
+        agree &= deficit == (0.0 if last is None else last.decision.deficit_scaled)
         agree &= terminated == now.terminated and (t == 0 or outstanding or reached == now.state)
         agree &= (pending is None) == (last is None or last.outcome is not None)
         if last is not None and decided is not None:
-            action, was_explored, charge, _, _, _, chain, vote = last.decision
+            action, was_explored, charge, _, _, _, chain, vote, _ = last.decision
             agree &= decided == [last.state, action, was_explored, chain] and pending[3] == charge
             agree &= not worlds or worlds[0][1] == (vote and list(vote))
         agree &= not worlds or _are_deficits(worlds[0][0], learner)

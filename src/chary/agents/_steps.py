@@ -18,8 +18,8 @@ from chary.texts import shown
 
 Arrays = dict[str, NDArray[Any]]
 
-# A decision without its vote.
-NUMBERS = len(Decision._fields) - 1
+# The numbers of a decision, in scaled units; its vote and its span are kept elsewhere.
+NUMBERS = Decision._fields.index("vote")
 
 
 def as_transition(
@@ -81,10 +81,12 @@ def decisions_from(
     n: int,
     n_actions: int,
     votes: Sequence[Vote | None] | None = None,
+    span: float = 1.0,
 ) -> list[Decision]:
     """Return n decisions among `n_actions` actions that `decision_rows` made an array of.
 
-    The panel's deficit may fall where `votes` decide, and so may what is booked be negative.
+    The panel's deficit may fall where `votes` decide, and so may what is booked be negative. `span` is the
+    number of the user's units per scaled one.
 
     Raises:
         InvalidData: if one cannot have been made.
@@ -105,7 +107,7 @@ def decisions_from(
     if not fits.all():
         raise InvalidData(f"{name!r} must hold decisions of this problem, got others.")
     return [
-        Decision(int(a), bool(e), c, d, r, int(p), int(m), vote)
+        Decision(int(a), bool(e), c, d, r, int(p), int(m), vote, span)
         for (a, e, c, d, r, p, m), vote in zip(rows.tolist(), told, strict=True)
     ]
 

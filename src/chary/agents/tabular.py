@@ -66,9 +66,8 @@ class TabularAgent(StepAPI[int, Pinned]):
         max_episodes: The number of episodes to come; bonus `kl` needs none, the others refuse to go
             beyond it.
         warmup: The number of warm-up episodes that `warm_start` will be given, for bonus `l1`.
-        generator: The source of the agent's randomness: one row of H + 1 uniforms per episode. Never use the
-            seed that the environment is reset with: agent and environment would draw the same numbers. Its
-            seed gives the order of ties, too.
+        generator: The source of the agent's randomness: one row of H + 1 uniforms per episode, and the order
+            of ties. Never use the seed that the environment is reset with: both would draw the same numbers.
         prior: A policy that decides the baseline's ties, in place of the specification's.
         own: The user's policy with its role, `OwnBaseline.declare(...)`, in place of a prior.
         oracle_value: (S,) true values of the frozen baseline, for agents that use an oracle.
@@ -111,7 +110,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         if spec.reward == "known" and setting.known is None:
             raise InvalidSetting(
                 "'reward' can be 'known' only where the setting declares a reward function, got one without. "
-                "Use FiniteMDP.told('known'), or reward='estimated'."
+                "Use Setting.declare(reward=...), or reward='estimated'."
             )
         if spec.reward == "estimated" and setting.known is not None:
             setting = replace(setting, known=None)
@@ -174,16 +173,17 @@ class TabularAgent(StepAPI[int, Pinned]):
         return self._episodes.named("plan_of", episode).pinned.plan
 
     def ledger(self, episode: EpisodeId) -> Ledger:
-        """Return what an open episode has spent; agents without a budget spend nothing.
+        """Return what an open episode has spent, in the user's units; nothing without a budget.
 
         Raises:
             OutOfOrder: if the episode is not open.
         """
         now = self._episodes.named("ledger", episode)
         if self.shield is None or now.released:
-            # The shield has closed an episode that waits for outcomes: its last decision has the deficit.
+            # The shield has closed an episode that waits for outcomes; its last decision tells.
             return Ledger(now.released, now.steps[-1].decision.deficit if now.steps else 0.0)
-        return self.shield.ledger(now.name)
+        closed, deficit = self.shield.ledger(now.name)
+        return Ledger(closed, deficit * self.setting.scale.span)
 
     def warm_start(self, episodes: Iterable[Sequence[Transition]]) -> None:
         """Count logged or warm-up episodes, before the first episode begins.

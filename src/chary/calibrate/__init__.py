@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from chary.calibrate.risk import RiskCalibration, RiskTrial, calibrate_risk
 from chary.calibrate.scale import CALIBRATED_FAMILIES, ScaleCalibration, Trial, calibrate
+from chary.calibrate.siblings import LogSiblings, MDPSiblings
 
 __all__ = [
     "CALIBRATED_FAMILIES",
+    "LogSiblings",
+    "MDPSiblings",
     "RiskCalibration",
     "RiskTrial",
     "ScaleCalibration",

@@ -9,17 +9,25 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, final
 
 from chary._workers import usable_cores, worker_pool
 from chary.agents import CharyUCBVI
 from chary.agents.protocol import POSTERIOR
 from chary.calibrate.scale import FRESH, SEARCHED
-from chary.envs import make, sibling
+from chary.calibrate.siblings import (
+    Siblings,
+    check_family,
+    order_of,
+    played_of,
+    siblings_of,
+    simulation_of,
+)
 from chary.errors import InvalidSetting, check_integer, check_real, check_seed, check_type
+from chary.mdp import FiniteMDP
 from chary.model.risk_calibration import RiskRecord, rate_limit
-from chary.randomness import seed_for
-from chary.simulation import Simulation
 
 # Nominal risks tried are the agent's times or divided by this, between these limits.
 STEP = math.sqrt(10.0)
@@ -103,7 +111,7 @@ class RiskCalibration:
 
 
 def calibrate_risk(
-    problem: str,
+    problem: str | FiniteMDP | Siblings,
     agent: CharyUCBVI,
     *,
     episodes: int,
@@ -127,10 +135,12 @@ def calibrate_risk(
     number of episodes, and for nothing else.
 
     Args:
-        problem: Name of a problem with siblings.
+        problem: Name of a problem with siblings, a finite MDP, around which they are drawn, or
+            `LogSiblings`, resampled from a log.
         agent: What plays, with all its options; bonus posterior.
         episodes: Number of online episodes per run, >= 1: as many as will be played.
-        warmup: Number of uniformly random episodes before them, >= 0.
+        warmup: Number of uniformly random episodes before them, >= 0; with `LogSiblings` a log comes before
+            them instead.
         rate: Share of episodes, in (0, 1), that may exceed the budget, by default the agent's risk.
         check: Whether to test the agent's own risk and search for no other.
         runs: Number of sibling problems played at each risk, >= 2.
@@ -179,17 +189,16 @@ def calibrate_risk(
     if workers is not None:
         check_integer("workers", workers, minimum=1)
     began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
-    mdp = make(problem, **options)
-    agent.check_problem(mdp.setting)
-    agent.prior_actions(mdp.setting, mdp)
+    family = siblings_of(problem, options)
+    warmup = check_family(family, agent, warmup)
     with (
+        TemporaryDirectory() as folder,
         worker_pool(min(runs, workers or usable_cores()))
         if executor is None
-        else nullcontext(executor) as pool
+        else nullcontext(executor) as pool,
     ):
         search = _Search(
-            problem=problem,
-            options=options,
+            family=order_of(family, Path(folder)),
             agent=agent,
             played={"episodes": episodes, "warmup": warmup, "seed": seed},
             runs=runs,
@@ -202,18 +211,23 @@ def calibrate_risk(
         risk = agent.risk if check else search.largest(agent.risk)
         search.deadline = began + limit
         passed = search.confirmed(risk)
-    configuration = {"problem": problem, "options": dict(options), **agent.calibrated(episodes, warmup)}
+    configuration = {
+        "problem": family.name,
+        "options": dict(family.options),
+        **played_of(family, agent, episodes, warmup),
+    }
     record = None
     if passed is not None:
-        played = {**agent.calibrated(episodes, warmup), "risk": passed.risk}
+        played = {**played_of(family, agent, episodes, warmup), "risk": passed.risk}
         record = RiskRecord(
-            problem=problem,
-            options=dict(options),
+            problem=family.name,
+            options=dict(family.options),
             played=played,
             rate=wanted,
             violations=passed.violations,
             exploring=passed.exploring,
             seed=seed,
+            siblings=family.about,
         )
     return RiskCalibration(
         record=record,
@@ -230,8 +244,7 @@ def calibrate_risk(
 class _Search:
     """The trials of one calibration."""
 
-    problem: str
-    options: Mapping[str, Any]
+    family: Mapping[str, Any]
     agent: CharyUCBVI
     played: Mapping[str, int]
     runs: int
@@ -277,8 +290,7 @@ class _Search:
         """Play all runs of one risk."""
         agent = replace(self.agent, risk=risk, calibration=None)
         work = {
-            "problem": self.problem,
-            "options": dict(self.options),
+            "family": self.family,
             "agent": {each.name: getattr(agent, each.name) for each in fields(agent)},
             "siblings": siblings,
             **self.played,
@@ -315,13 +327,7 @@ def _play(work: str) -> tuple[int, bool]:
     """Play one sibling; return the number of episodes over budget, and whether any step deviated."""
     given = json.loads(work)
     label = f"{given['siblings']} {given['run']}"
-    simulation = Simulation(
-        sibling(given["problem"], seed_for(given["seed"], f"sibling {label}"), **given["options"]),
-        CharyUCBVI(**given["agent"]),
-        episodes=given["episodes"],
-        warmup=given["warmup"],
-        seed=seed_for(given["seed"], f"calibration run {label}"),
-    )
+    simulation = simulation_of(given, label)
     simulation.start()
     while simulation.done < given["episodes"]:
         simulation.advance()

@@ -20,7 +20,14 @@ import numpy as np
 
 from chary._workers import check_workers, usable_cores, worker_pool
 from chary.agents import CharyUCBVI
-from chary.envs import make, sibling
+from chary.calibrate.siblings import (
+    Siblings,
+    check_family,
+    order_of,
+    played_of,
+    siblings_of,
+    simulation_of,
+)
 from chary.errors import (
     MOST_EPISODES,
     MOST_RUNS,
@@ -31,9 +38,8 @@ from chary.errors import (
     check_seed,
     check_type,
 )
+from chary.mdp import FiniteMDP
 from chary.model.calibration import CalibrationRecord, largest_failures, least_runs
-from chary.randomness import seed_for
-from chary.simulation import Simulation
 from chary.texts import shown
 
 __all__ = ["CALIBRATED_FAMILIES", "ScaleCalibration", "Trial", "calibrate"]
@@ -141,7 +147,7 @@ class ScaleCalibration:
 
 
 def calibrate(
-    problem: str,
+    problem: str | FiniteMDP | Siblings,
     agent: CharyUCBVI,
     *,
     episodes: int,
@@ -165,11 +171,13 @@ def calibrate(
     holds for this agent, this budget and this number of episodes, and for nothing else.
 
     Args:
-        problem: Name of a problem with siblings.
+        problem: Name of a problem with siblings, a finite MDP, around which they are drawn, or
+            `LogSiblings`, resampled from a log.
         agent: What plays, with all its options; bonus hoeffding or bernstein. The other families are solved
             exactly and have no scale.
         episodes: Number of online episodes per run, >= 1: as many as will be played.
-        warmup: Number of uniformly random episodes before them, >= 0.
+        warmup: Number of uniformly random episodes before them, >= 0; with `LogSiblings` a log comes before
+            them instead.
         check: Whether to test the agent's own bonus scale and search for no other.
         runs: Number of sibling problems played at each scale, by default the fewest that can pass (29 with
             delta 0.1).
@@ -217,17 +225,16 @@ def calibrate(
     if workers is not None:
         check_workers(workers)
     began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
-    mdp = make(problem, **options)
-    agent.check_problem(mdp.setting)
-    agent.prior_actions(mdp.setting, mdp)
+    family = siblings_of(problem, options)
+    warmup = check_family(family, agent, warmup)
     with (
+        TemporaryDirectory() as folder,
         worker_pool(min(planned, workers or usable_cores()))
         if executor is None
-        else nullcontext(executor) as pool
+        else nullcontext(executor) as pool,
     ):
         search = _Search(
-            problem=problem,
-            options=options,
+            family=order_of(family, Path(folder)),
             agent=agent,
             played={"episodes": episodes, "warmup": warmup, "seed": seed},
             runs=planned,
@@ -239,8 +246,12 @@ def calibrate(
         scale = agent.bonus_scale if check else search.smallest(agent.bonus_scale, precision)
         search.deadline = began + limit
         passed = search.confirmed(scale)
-    configuration = {"problem": problem, "options": dict(options), **agent.calibrated(episodes, warmup)}
-    record = None if passed is None else _record(configuration, passed, seed)
+    configuration = {
+        "problem": family.name,
+        "options": dict(family.options),
+        **played_of(family, agent, episodes, warmup),
+    }
+    record = None if passed is None else _record(configuration, passed, seed, family.about)
     return ScaleCalibration(
         record=record,
         agent=agent if record is None else replace(agent, bonus_scale=record.bonus_scale, calibration=record),
@@ -254,7 +265,9 @@ def _halvings(precision: float) -> int:
     return max(0, math.ceil(math.log(math.log(4.0) / math.log(precision), 2)))
 
 
-def _record(configuration: Mapping[str, Any], trial: Trial, seed: int) -> CalibrationRecord:
+def _record(
+    configuration: Mapping[str, Any], trial: Trial, seed: int, siblings: str | None
+) -> CalibrationRecord:
     """Return the record of a trial that passed; runs that it could do without count as failures."""
     return CalibrationRecord(
         **{**configuration, "bonus_scale": trial.scale},
@@ -262,6 +275,7 @@ def _record(configuration: Mapping[str, Any], trial: Trial, seed: int) -> Calibr
         failures=trial.failures + trial.planned - trial.runs,
         exploring=trial.exploring,
         seed=seed,
+        siblings=siblings,
     )
 
 
@@ -270,8 +284,7 @@ def _record(configuration: Mapping[str, Any], trial: Trial, seed: int) -> Calibr
 class _Search:
     """The trials of one calibration."""
 
-    problem: str
-    options: Mapping[str, Any]
+    family: Mapping[str, Any]
     agent: CharyUCBVI
     played: Mapping[str, int]
     runs: int
@@ -326,8 +339,7 @@ class _Search:
         """
         agent = replace(self.agent, bonus_scale=scale, calibration=None)
         work = {
-            "problem": self.problem,
-            "options": dict(self.options),
+            "family": self.family,
             "agent": {each.name: getattr(agent, each.name) for each in fields(agent)},
             "siblings": siblings,
             **self.played,
@@ -411,13 +423,7 @@ def _play(work: str) -> Outcome | None:
     given = json.loads(work)
     label = f"{given['siblings']} {given['run']}"
     stop = Path(given["stop"])
-    simulation = Simulation(
-        sibling(given["problem"], seed_for(given["seed"], f"sibling {label}"), **given["options"]),
-        CharyUCBVI(**given["agent"]),
-        episodes=given["episodes"],
-        warmup=given["warmup"],
-        seed=seed_for(given["seed"], f"calibration run {label}"),
-    )
+    simulation = simulation_of(given, label)
     simulation.start()
     short = np.zeros(0, dtype=np.int64)
     while simulation.done < given["episodes"] and not len(short):

@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn, cast
 import typer
 
 import chary
-from chary.cli import bench, data, plan, run, sweep
+from chary.cli import bench, calibrate, data, plan, run, sweep
 from chary.cli.options import command
 from chary.cli.terminal import VisibleFormatter, fancy, say
 from chary.errors import CharyError, check_choice
@@ -94,7 +94,8 @@ def _chary(
         say(context.get_help())
 
 
-for _name, _function in (run.COMMANDS | bench.COMMANDS | sweep.COMMANDS | plan.COMMANDS).items():
+_commands = run.COMMANDS | calibrate.COMMANDS | bench.COMMANDS | sweep.COMMANDS | plan.COMMANDS
+for _name, _function in _commands.items():
     command(app, _name, _function)
 _of_data = typer.Typer(help="Inspect logged decisions, convert and seal their files.")
 for _name, _function in data.COMMANDS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,16 +49,34 @@ class ReadOptions:
     drop_bad_episodes: bool = False
     cut_at_horizon: bool = False
 
+    def labels(self) -> dict[str, list[str]]:
+        """Return the texts of states and actions."""
+        texts = _assignments("label", self.label)
+        return {name: [text.strip() for text in value.split(",")] for name, value in texts.items()}
+
+    def given(self) -> dict[str, Any]:
+        """Return the options of `chary.data.read_log` that were given."""
+        told = {"columns": _assignments("column", self.column), "labels": self.labels()}
+        flags = {name: getattr(self, name) for name in ("ignore_extra", "drop_bad_episodes")}
+        return {name: value for name, value in (told | flags).items() if value}
+
+    def arguments(self) -> list[str]:
+        """Return them as arguments of a command."""
+        words = [word for each in self.column for word in ("--column", each)]
+        words += [word for each in self.label for word in ("--label", each)]
+        words += [] if self.discretiser is None else ["--discretiser", str(self.discretiser)]
+        flags = ("ignore_extra", "drop_bad_episodes", "cut_at_horizon")
+        return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)]
+
     def read(self, file: Path) -> Log:
         """Return the log in a file."""
         from chary.data import load_discretiser, read_log
 
         saved = None if self.discretiser is None else load_discretiser(self.discretiser)
-        texts = _assignments("label", self.label)
         log = read_log(
             file,
             columns=_assignments("column", self.column),
-            labels={name: [text.strip() for text in value.split(",")] for name, value in texts.items()},
+            labels=self.labels(),
             discretiser=saved,
             ignore_extra=self.ignore_extra,
             drop_bad_episodes=self.drop_bad_episodes,

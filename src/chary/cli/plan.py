@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,12 +37,13 @@ def _plan(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Show what an exploration budget allows, from logged decisions alone, before going live.
+    """Show what an exploration budget allows, from logged decisions alone, and recommend a configuration.
 
     The logged states are replayed through the shield; nothing is simulated. All amounts are in the log's
     reward units.
     """
     from chary.preview import preview
+    from chary.preview.options import Source
 
     if "etas" not in options:
         raise InvalidSetting("'eta' must be given. Pass --eta X, several times for several budgets.")
@@ -50,8 +52,16 @@ def _plan(
             check_installed(package, "Writing a page", "figures")
     with ResultFolder(out, PLAN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         log = reading.read(file)
+        source = Source(
+            name=str(file),
+            reading=reading.given(),
+            discretiser=reading.discretiser,
+            cut=reading.cut_at_horizon,
+            arguments=reading.arguments(),
+        )
+        options["labels"] = reading.labels()
         with progress() as report:
-            found = preview(log, **options, progress=report(f"planning from {file.name}"))
+            found = preview(log, **options, source=source, progress=report(f"planning from {file.name}"))
         line = json_line({"file": file.name, **found.summary()})
         if folder is not None:
             from chary.preview.page import page_bytes
@@ -67,24 +77,30 @@ def _plan(
 
 def _show(found: Preview) -> None:
     from chary.pages import Table
-    from chary.preview.result import percent
+    from chary.preview.words import amount, budget, percent, standing_of
 
-    say("\n".join(found.sentences()))
+    verdict, *others = found.sentences()
+    say(verdict)
+    say(found.verdict.standing.describe())
+    say()
+    say("\n".join(others))
     say()
     budgets: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
-        ("eta", lambda each: f"{each.eta:g}"),
+        ("eta", lambda each: budget(each.eta)),
         ("rule", lambda each: each.rule),
-        ("standing", lambda each: each.standing.label),
+        ("standing", lambda each: standing_of(found, each)),
         ("differing steps", lambda each: percent(each.deviating)),
         ("episodes with one", lambda each: percent(each.episodes_deviating)),
         ("may act", lambda each: percent(each.explored)),
-        ("booked per episode", lambda each: f"{each.charge_per_episode:.4g}"),
+        ("booked per episode", lambda each: amount(each.charge_per_episode)),
     ]
     if found.credible is not None:
-        budgets.append(("expected loss", lambda each: f"{each.expected_loss:.4g}"))
+        budgets.append(("expected loss", lambda each: amount(each.expected_loss or 0.0)))
     show(*Table.of(budgets, found.outcomes))
     say()
     for basis in found.rules:
+        if basis.standing == found.verdict.standing:
+            continue
         say(f"Rule {basis.rule}. {basis.standing.describe()}")
     if found.credible is not None and found.credible.proposals:
         say()
@@ -92,8 +108,8 @@ def _show(found: Preview) -> None:
             ("state", lambda each: str(each.state)),
             ("baseline's action", lambda each: str(each.baseline)),
             ("action tried", lambda each: str(each.action)),
-            ("steps", lambda each: str(each.steps)),
-            ("mean loss per step", lambda each: f"{each.gap:.4g}"),
+            ("steps", lambda each: f"{each.steps:,}"),
+            ("mean loss per step", lambda each: amount(each.gap)),
             ("worlds in which it is no worse", lambda each: percent(each.better)),
         ]
         show(*Table.of(tried, found.credible.proposals))
@@ -102,16 +118,19 @@ def _show(found: Preview) -> None:
         pairs: list[tuple[str, Callable[[HelpfulPair], str]]] = [
             ("state", lambda each: str(each.state)),
             ("action", lambda each: str(each.action)),
-            ("seen", lambda each: str(each.visits)),
-            ("supposed", lambda each: f"{each.added} more"),
-            ("mean charge before", lambda each: f"{each.charge_before:.4g}"),
-            ("after", lambda each: f"{each.charge_after:.4g}"),
+            ("seen", lambda each: f"{each.visits:,}"),
+            ("supposed", lambda each: f"{each.added:,} more"),
+            ("mean charge before", lambda each: amount(each.charge_before)),
+            ("after", lambda each: amount(each.charge_after)),
         ]
         show(*Table.of(pairs, found.helpful))
         say(found.helpful_note)
     say()
     for note in found.notes:
         say(f"Note: {note}")
+    pasted = {"Python": found.verdict.python, "TOML": found.verdict.toml, "Next": found.verdict.cli}
+    for name, text in pasted.items():
+        say(f"\n{name}:\n\n{indent(text, '    ')}")
 
 
 COMMANDS = {"plan": _plan}

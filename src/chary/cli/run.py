@@ -1,4 +1,4 @@
-"""The commands for one problem: run, check, calibrate, problems, agents."""
+"""The commands for one problem: run, check, problems, agents."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chary._workers import check_workers
 from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions
 from chary.cli.terminal import progress, say, show
 from chary.errors import InvalidSetting, check_choice
 from chary.presets import preset
 from chary.storage.archives import npy_array
 from chary.storage.files import as_json as json_line
-from chary.storage.files import parse_json, read_file, read_text, understood, write_new
+from chary.storage.files import parse_json, read_file, read_text, understood
 from chary.storage.result_folder import ResultFolder
 from chary.texts import shown
 
 if TYPE_CHECKING:
-    from chary.calibrate import RiskCalibration, ScaleCalibration
     from chary.model.calibration import CalibrationRecord
     from chary.model.risk_calibration import RiskRecord
 
@@ -74,7 +72,7 @@ def _run(
 
     mdp = make(problem, **of_problem.given())
     usual = preset(problem)
-    given = _of_agent(options)
+    given = of_agent(options)
     if calibration is not None:
         record = _calibration(calibration)
         given = {**_calibrated(record), **given, "calibration": record}
@@ -120,75 +118,6 @@ def _check(
     bounds = {"eta": preset(problem).eta, **bounds}
     report = check_assumptions(mdp, **bounds)
     say(json_line(report.to_json()) if as_json else report.describe())
-
-
-def _calibrate(
-    *,
-    problem: Problem,
-    options: Annotated[Given, Options("chary.agents:CharyUCBVI", unset=ALL)],
-    play: Annotated[
-        Given,
-        Options(
-            "chary.calibrate:calibrate",
-            without=("problem", "agent"),
-            unset=("episodes", "warmup", "runs", "precision"),
-        ),
-    ],
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            help="With bonus posterior: share of episodes, in (0, 1), that may exceed the budget, by default "
-            "the risk.",
-        ),
-    ] = None,
-    of_problem: ProblemOptions,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write the result as JSON to this file, for `run --calibration`.", metavar="FILE"),
-    ] = None,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Find the smallest bonus scale whose charges cover the true deficit on sibling problems.
-
-    With `--bonus posterior` it is the largest risk whose rate of violations per episode is at most `--rate`.
-    Options that are left out come from the problem's preset. The search starts with `--bonus-scale` or
-    `--risk`; with `--check` this one alone is tested. The result holds for exactly these options and this
-    number of episodes.
-    """
-    from chary.agents import CharyUCBVI
-    from chary.agents.protocol import POSTERIOR
-    from chary.calibrate import CALIBRATED_FAMILIES, calibrate, calibrate_risk
-
-    usual = preset(problem)
-    if "workers" in play:
-        check_workers(play["workers"])
-    family = usual.bonus if usual.bonus in CALIBRATED_FAMILIES else CALIBRATED_FAMILIES[0]
-    given = _of_agent(options)
-    spec = CharyUCBVI(**usual.of_agent(given.get("bonus", family)) | given)
-    play = {"episodes": usual.episodes, "warmup": usual.warmup, **play}
-    found: list[ScaleCalibration | RiskCalibration] = []
-    risky = spec.bonus == POSTERIOR
-    for name, value, fits in (("rate", rate, risky), ("precision", play.get("precision"), not risky)):
-        if value is not None and not fits:
-            raise InvalidSetting(f"{name!r} must be left out with bonus {spec.bonus!r}, got {value!r}.")
-
-    def search() -> bytes:
-        with progress(compiles=False) as report:
-            label = f"calibrating {spec.bonus} on siblings of {problem}"
-            asked = {**play, **of_problem.given(), "progress": report(label)}
-            found.append(
-                calibrate_risk(problem, spec, rate=rate, **asked)
-                if risky
-                else calibrate(problem, spec, **asked)
-            )
-        return (json_line(found[0].to_json()) + "\n").encode()
-
-    if out is None:
-        search()
-    else:
-        write_new(out, search, overwrite=overwrite)
-    say(json_line(found[0].to_json()) if as_json else found[0].describe())
 
 
 def _problems(*, as_json: Json = False) -> None:
@@ -245,7 +174,7 @@ def _agents(*, as_json: Json = False) -> None:
     say(f"All take: {', '.join(shared)}.")
 
 
-def _of_agent(options: Given) -> dict[str, Any]:
+def of_agent(options: Given) -> dict[str, Any]:
     """Return options of an agent as its specification takes them."""
     given = dict(options)
     if "chains" in given:
@@ -322,4 +251,4 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-COMMANDS = {"run": _run, "check": _check, "calibrate": _calibrate, "problems": _problems, "agents": _agents}
+COMMANDS = {"run": _run, "check": _check, "problems": _problems, "agents": _agents}

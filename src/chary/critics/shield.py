@@ -381,8 +381,8 @@ class CriticShield(StepAPI[Array, _Pinned]):
             # The deficit is the sum of the charges: a ledger that was refilled is refused.
             spent = 0.0
             for step in steps:
-                spent += step.decision.charge
-                whole = whole and step.decision.chain == -1 and step.decision.deficit == spent
+                spent += step.decision.charge_scaled
+                whole = whole and step.decision.chain == -1 and step.decision.deficit_scaled == spent
             if not (whole and deficit == spent):
                 raise InvalidData(f"'open' must hold episodes of this shield, got another {name!r}.")
             pinned = _Pinned(self._plan, plan, Ledger(closed, spent))

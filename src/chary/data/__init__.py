@@ -7,6 +7,7 @@ passed to `TabularAgent.warm_start(log.episodes())`. See docs/data.md.
 from __future__ import annotations
 
 from chary.data._columns import Fault
+from chary.data.declared import read_policy, read_rewards
 from chary.data.discretise import (
     Bins,
     Codebook,
@@ -36,6 +37,8 @@ __all__ = [
     "read_log",
     "read_minari",
     "read_observations",
+    "read_policy",
+    "read_rewards",
     "save_discretiser",
     "seal_log",
     "write_log",

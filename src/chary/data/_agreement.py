@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chary.arrays import Ints
+from chary.arrays import Bools, Ints
 from chary.data._columns import Places, shown
 from chary.errors import InvalidSetting, check_integer
 from chary.mdp.setting import REWARD_TOLERANCE, RewardScale, Setting, check_setting
@@ -142,6 +142,20 @@ def _check_support(log: Log, setting: Setting, places: Places) -> None:
     )
 
 
+def ended_by_clock(log: Log) -> Bools:
+    """Return the endings that seem to mark only the last step of full episodes, (N,).
+
+    Every full episode is said to have terminated, and in states that others pass through.
+    """
+    last = log.t == log.horizon - 1
+    starts, leads = log.past_endings()
+    passed = np.union1d(log.state[starts], log.next_state[leads])
+    wrong = np.asarray(last & log.terminated)
+    if log.horizon < 2 or not log.terminated[last].all() or not np.isin(log.next_state[wrong], passed).any():
+        return np.zeros(len(log), dtype=bool)
+    return wrong
+
+
 def _check_endings(log: Log, setting: Setting, places: Places) -> None:
     """Raise InvalidData at a state that ends some episodes and not others."""
     starts, leads = log.past_endings(np.flatnonzero(setting.terminal))
@@ -154,7 +168,9 @@ def _check_endings(log: Log, setting: Setting, places: Places) -> None:
             if starts[i]
             else f"a step to such a state, {log.next_state[i]},"
         ),
-        "Give endings a separate state: log.with_own_ending().",
+        "If only the clock ended them: log.cut_at() (--cut-at-horizon)."
+        if ended_by_clock(log).any()
+        else "Give endings a separate state: log.with_own_ending().",
     )
     if setting.scale.low != 0.0:
         places.refuse(
@@ -162,5 +178,7 @@ def _check_endings(log: Log, setting: Setting, places: Places) -> None:
             f"be false with a reward offset, here {setting.scale.low:g}: it would reward ending early",
             log.terminated,
             lambda i: "true",
-            "Pad episodes with reward 0: log.padded(horizon).",
+            "If only the clock ended them: log.cut_at() (--cut-at-horizon)."
+            if ended_by_clock(log).any()
+            else "Pad episodes with reward 0: log.padded(horizon).",
         )

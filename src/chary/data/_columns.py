@@ -191,6 +191,9 @@ def as_labelled(name: str, column: NDArray[Any], labels: Sequence[str], places: 
     numbers: dict[str | None, int] = {label: k for k, label in enumerate(labels)}
     cells = [value.strip() if isinstance(value, str) else None for value in column.tolist()]
     wrong = np.array([cell not in numbers for cell in cells], dtype=bool)
+    missing = wrong & _missing(column)
+    places.refuse(name, "have a value in every row", missing, lambda i: "a missing value", MEND_MISSING)
+    wrong &= ~missing
     named = ", ".join(map(repr, labels[:5])) + (f" or {len(labels) - 5} more" if len(labels) > 5 else "")
     places.refuse(name, f"be one of the labels {named}", wrong, lambda i: shown(column[i]))
     return np.array([numbers.get(cell, 0) for cell in cells], dtype=np.int64)

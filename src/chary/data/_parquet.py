@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.data._columns import as_column
-from chary.errors import InvalidData, check_installed
+from chary.errors import InvalidData, InvalidSetting, check_installed
 from chary.storage.archives import most_inflated
 
 if TYPE_CHECKING:
@@ -78,6 +79,33 @@ def parquet_frame(path: Path, content: bytes) -> pl.DataFrame:
             f"{reason[0][:120]}."
         )
     return pl.read_ipc(io.BytesIO(read.stdout))
+
+
+def interchanged(frame: Any) -> Any:
+    """Return the data frame behind an object of the dataframe interchange protocol or of Arrow's.
+
+    Raises:
+        InvalidSetting: if it is neither, or Polars is not installed.
+    """
+    by_arrow = getattr(frame, "__arrow_c_stream__", None) is not None
+    if not by_arrow and getattr(frame, "__dataframe__", None) is None:
+        raise InvalidSetting(
+            f"'frame' must be a data frame or a dictionary of columns, got {type(frame).__name__}. Use "
+            "read_log for files."
+        )
+    check_installed("polars", "A data frame of the interchange protocol", "report")
+    import polars as pl
+
+    try:
+        with warnings.catch_warnings():
+            # Polars prefers Arrow's protocol to the older one, which some libraries have alone.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return pl.DataFrame(frame) if by_arrow else pl.from_dataframe(frame)
+    except (TypeError, ValueError, AttributeError, RuntimeError, pl.exceptions.PolarsError) as problem:
+        reason = " ".join(str(problem).split()).rstrip(".")
+        raise InvalidSetting(
+            f"'frame' must be a data frame that can be interchanged, got {type(frame).__name__}: {reason}."
+        ) from problem
 
 
 def frame_column(name: str, series: Any) -> NDArray[Any]:

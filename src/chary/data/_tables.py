@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from chary._workers import machine_memory
 from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled
 from chary.data._csv import csv_begun, csv_table
-from chary.data._parquet import frame_column, parquet_frame
+from chary.data._parquet import frame_column, interchanged, parquet_frame
 from chary.data._seals import check_seal
 from chary.errors import InvalidData, InvalidSetting, did_you_mean
 from chary.storage.files import read_file
@@ -159,12 +159,10 @@ class FrameTable(Table):
         # Polars, pandas and their like call them `columns`; Arrow calls them `column_names`.
         names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", None)
         names = getattr(frame, "columns", ()) if names is None else names
-        self._frame, self._given = frame, list(names) if isinstance(names, Iterable) else []
-        if not self._given:
-            raise InvalidSetting(
-                f"'frame' must be a data frame or a dictionary of columns, got {type(frame).__name__}. Use "
-                "read_log for files."
-            )
+        if not isinstance(names, Iterable) or not list(names):
+            frame = interchanged(frame)
+            names = frame.columns
+        self._frame, self._given = frame, list(names)
         header = [str(name) for name in self._given]
         super().__init__("frame", header, columns, labels)
 

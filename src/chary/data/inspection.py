@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chary.arrays import Bools, Ints
+from chary.data._agreement import ended_by_clock
 from chary.data._columns import plural
 from chary.data.logs import Log, check_log
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
@@ -228,12 +229,7 @@ def _ended_by_clock(log: Log) -> list[Suspicion]:
 
     Every full episode is said to have terminated, and in states that others pass through.
     """
-    last = log.t == log.horizon - 1
-    starts, leads = log.past_endings()
-    passed = np.union1d(log.state[starts], log.next_state[leads])
-    wrong = last & log.terminated
-    if log.horizon < 2 or not log.terminated[last].all() or not np.isin(log.next_state[wrong], passed).any():
-        return []
+    wrong = ended_by_clock(log)
     rule = (
         f"terminated at step {log.horizon}, the last of the longest episodes, and in states that other "
         "episodes pass through: if only the clock ended them, read them as cut off with log.cut_at() "

@@ -383,15 +383,20 @@ class Log:
         moved = {**self.columns(), "next_state": np.where(self.terminated, ending, self.next_state)}
         return self._with(moved, self.row)
 
-    def padded(self, horizon: int) -> Log:
+    def padded(self, horizon: int, state: int | None = None) -> Log:
         """Return the log with steps of reward 0 after every ending, up to `horizon`, and no ending before.
 
         Agents need it where rewards can be negative, because ending early would be rewarded. The added steps
-        lead from state `n_states`, which nothing else uses, to itself with action 0; allow no other action
-        there. Their row is that of the ending.
+        lead from a separate state to itself with action 0; allow no other action there. Their row is that of
+        the ending.
+
+        Args:
+            horizon: The number of steps that every episode has then.
+            state: The separate state; by default `n_states`, the first unused one.
 
         Raises:
             InvalidSetting: if an episode is longer.
+            InvalidData: if the log uses that state.
 
         Example:
             >>> log = Log.from_transitions([[Transition(0, 1, -0.5, 2, True)]]).padded(3)
@@ -405,14 +410,15 @@ class Log:
         missing = H - 1 - self.t[ended]
         after = np.repeat(ended, missing)
         steps = np.arange(len(after)) - np.repeat(np.cumsum(missing) - missing, missing)
-        own = self.with_own_ending()
+        own = self.with_own_ending(state)
+        last = self.n_states if state is None else state
         added = {
             "episode": self.episode[after],
             "t": self.t[after] + 1 + steps,
-            "state": np.full(len(after), self.n_states),
+            "state": np.full(len(after), last),
             "action": np.zeros(len(after), dtype=np.int64),
             "reward": np.zeros(len(after)),
-            "next_state": np.full(len(after), self.n_states),
+            "next_state": np.full(len(after), last),
         }
         columns = {name: np.concatenate([own.columns()[name], column]) for name, column in added.items()}
         row = np.concatenate([self.row, self.row[after]])

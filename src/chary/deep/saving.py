@@ -123,7 +123,7 @@ def _episode(
     if steps and kinds != {np.dtype(np.float32)}:
         raise InvalidData(f"'{prefix}state' must be float32, got others.")
     # Nothing is ever refunded.
-    deficit, booked = float(ledger.deficit), steps[-1].decision.deficit if steps else 0.0
+    deficit, booked = float(ledger.deficit), steps[-1].decision.deficit_scaled if steps else 0.0
     if deficit != booked:
         raise InvalidData(
             f"'{prefix}ledger.deficit' must be that of the last decision, {booked}, got {deficit}."

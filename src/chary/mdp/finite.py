@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from chary.arrays import Bools, Floats, Ints, frozen
 from chary.errors import InvalidMDP, check_choice, check_index, check_integer, check_truth, check_type
 from chary.mdp import _checks as checks
+from chary.mdp._rewards import known_reward
 from chary.mdp.setting import KnownReward, RewardScale, Setting, as_policy, check_table
 from chary.texts import shown
 
@@ -62,6 +64,14 @@ class FiniteMDP:
     def restricts_actions(self) -> bool:
         """Whether some action is not allowed in some non-terminal state."""
         return bool((~self.setting.allowed[~self.setting.terminal]).any())
+
+    @property
+    def digest(self) -> str:
+        """A hash of the setting and of all rows, which identifies the problem."""
+        total = hashlib.sha256(self.setting.digest.encode())
+        for array in (self.row_start, self.successor, self.probability, self.reward, self.start):
+            total.update(np.ascontiguousarray(array).tobytes())
+        return total.hexdigest()
 
     def told(self, reward: str = "estimated") -> Setting:
         """Return what an agent may know of this problem; if `reward` is known, its reward function, too."""
@@ -397,14 +407,8 @@ def _known_reward(
     Any value at an impossible successor leaves the bounds valid; those that the user gave are kept (clipped
     to [0, 1]), and a successor without a declared reward may earn anything in [0, 1].
     """
-    n, S = setting.n_pairs, setting.n_states
-    start, successor, reward, low, high = row_start, x.astype(np.int64), scaled, np.zeros(n), np.ones(n)
     if declared is not None:
-        each = np.clip((declared[setting.allowed] - setting.scale.low) / setting.scale.span, 0.0, 1.0)
-        if declared.ndim == 3:
-            start, reward = np.arange(n + 1, dtype=np.int64) * S, each.reshape(-1)
-            successor = np.tile(np.arange(S, dtype=np.int64), n)
-        else:
-            start, reward, low, high = np.zeros(n + 1, dtype=np.int64), np.zeros(0), each, each
-            successor = np.zeros(0, dtype=np.int64)
-    return KnownReward(*(frozen(array) for array in (start, successor, reward, low, high)))
+        within = np.clip(declared, setting.scale.low, setting.scale.high)
+        return known_reward(within, setting.allowed, setting.scale)
+    any_reward = (np.zeros(setting.n_pairs), np.ones(setting.n_pairs))
+    return KnownReward(*(frozen(each) for each in (row_start, x.astype(np.int64), scaled, *any_reward)))

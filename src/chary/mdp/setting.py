@@ -3,84 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints, frozen
-from chary.errors import InvalidMDP, InvalidSetting, as_float, check_integer, check_real, check_type
+from chary.errors import InvalidMDP, InvalidSetting, check_integer, check_real, check_type
 from chary.mdp import _checks as checks
+from chary.mdp._rewards import (
+    REWARD_TOLERANCE,
+    KnownReward,
+    Reward,
+    RewardScale,
+    known_reward,
+    range_of,
+    reward_table,
+)
 from chary.storage.sealed import as_array
 from chary.texts import shown
 
+__all__ = [
+    "MOST_ENTRIES",
+    "REWARD_TOLERANCE",
+    "KnownReward",
+    "Reward",
+    "RewardScale",
+    "Setting",
+    "as_policy",
+    "check_setting",
+    "check_table",
+    "reward_table",
+]
+
 # A larger table of floats than 16 GiB is a mistake.
 MOST_ENTRIES = 2**31
-
-# How far a reward, in scaled units, may be outside its range because of rounding.
-REWARD_TOLERANCE = 1e-9
-
-
-class RewardScale(NamedTuple):
-    """The affine map between the user's rewards and the scaled ones: scaled = (raw - low) / (high - low).
-
-    Example:
-        >>> RewardScale(-10.0, 30.0).scaled_difference(4.0)
-        0.1
-    """
-
-    low: float = 0.0
-    high: float = 1.0
-
-    @property
-    def span(self) -> float:
-        """The number of the user's units per scaled unit."""
-        return self.high - self.low
-
-    def scaled_difference(self, amount: float) -> float:
-        """Return a difference of rewards (a budget, a deficit, a regret) in scaled units."""
-        return amount / self.span
-
-    def raw_difference(self, amount: float) -> float:
-        """Return a difference of scaled rewards in the user's units."""
-        return amount * self.span
-
-    @classmethod
-    def of(cls, reward_range: tuple[float, float]) -> RewardScale:
-        """Return the scale of rewards between two finite numbers, low < high, whose difference is finite.
-
-        Raises:
-            InvalidMDP: if they are not.
-        """
-        try:
-            low, high = (as_float(v) for v in reward_range)
-        except (TypeError, ValueError) as problem:
-            raise InvalidMDP(f"'reward_range' must be two numbers, got {shown(reward_range)}.") from problem
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise InvalidMDP(f"'reward_range' must be finite with low < high, got {(low, high)}.")
-        if not math.isfinite(high - low):
-            raise InvalidMDP(
-                f"'reward_range' must have a finite span, got {(low, high)}. Use other units of reward."
-            )
-        return cls(low, high)
-
-
-class KnownReward(NamedTuple):
-    """The declared reward function r(s, a, s'), one list of successors per pair.
-
-    Pair p lists `successor[start[p]:start[p + 1]]`, ascending, with their rewards; a successor that is
-    not listed earns between `other_low[p]` and `other_high[p]`.
-    """
-
-    start: Ints
-    successor: Ints
-    reward: Floats
-    other_low: Floats
-    other_high: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -201,9 +161,14 @@ class Setting:
         discount: float = 1.0,
         value_cap: float | None = None,
         support: ArrayLike | None = None,
-        scale: RewardScale = RewardScale(),  # noqa: B008 - an immutable value
+        scale: RewardScale | None = None,
+        reward_range: tuple[float, float] | None = None,
+        reward: Reward | None = None,
     ) -> Setting:
         """Describe a problem of which only the shape is known, for use with the step API.
+
+        Rewards, budgets and charges are in your own units once you have declared between which numbers a
+        reward can lie: nothing has to be scaled.
 
         Args:
             n_states: The number S of states, numbered from 0.
@@ -212,12 +177,26 @@ class Setting:
             allowed: Which action may be played where, (S, A) booleans; all by default.
             terminal: The states that end an episode.
             discount: gamma, in (0, 1].
-            value_cap: An upper bound on the optimal value, in scaled units; H by default.
+            value_cap: An upper bound on the expected return of every policy: in the user's units with
+                `reward_range` or `reward`, else in scaled ones. None by default.
             support: The number of possible successors, one number or one per (s, a).
-            scale: The affine map to rewards in [0, 1].
+            scale: The same as `reward_range`, as a value.
+            reward_range: The lowest and the highest possible reward, (0, 1) by default; with `reward` those
+                that it has.
+            reward: The reward function, where it is known: a table (S, A) or (S, A, S), or a function of
+                state and action, or of state, action and next state, that returns a reward in the user's
+                units, None (NaN in a table) for a next state that cannot follow. Agents use it with
+                `reward="known"`.
 
         Raises:
             InvalidMDP: if a shape, a mask or a number is invalid.
+
+        Example:
+            >>> shop = Setting.declare(n_states=3, n_actions=2, horizon=5, reward_range=(-20, 80))
+            >>> shop.scale.span
+            100.0
+            >>> Setting.declare(n_states=3, n_actions=2, horizon=5, reward=lambda s, a: 8.0 * s - a).scale
+            RewardScale(low=-1.0, high=16.0)
         """
         S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
         A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
@@ -226,25 +205,38 @@ class Setting:
         check_table(f"{H} steps and {S} states", H * S)
         ends = checks.terminal_mask(terminal, S)
         mask = checks.allowed_mask(allowed, S, A, ends)
-        scale = RewardScale.of(scale)
+        if reward_range is not None and scale is not None:
+            raise InvalidMDP(f"'reward_range' must be given without a scale, got {shown(scale)} as well.")
+        table = None if reward is None else reward_table(reward, mask)
+        own_units = reward_range is not None or table is not None
+        if table is not None and reward_range is None and scale is None:
+            reward_range = range_of(table, mask)
+        scale = RewardScale.of(next((each for each in (reward_range, scale) if each is not None), (0.0, 1.0)))
         if scale.low != 0.0 and ends.any():
             raise InvalidMDP(
-                f"'scale' must start at 0 where episodes can end early, got {scale.low:g}: ending early "
-                "would be rewarded. Pad episodes: make terminal states absorbing with reward 0."
+                f"'{'reward_range' if own_units else 'scale'}' must start at 0 where episodes can end early, "
+                f"got {scale.low:g}: ending early would be rewarded. Pad episodes: make terminal states "
+                "absorbing with reward 0."
             )
+        gamma = check_real("discount", discount, low=0.0, high=1.0, open_low=True, error=InvalidMDP)
         cap = H if value_cap is None else value_cap
+        if own_units and value_cap is not None:
+            least = scale.low * float(np.sum(gamma ** np.arange(H)))
+            most = check_real("value_cap", cap, low=least, open_low=True, open_high=True, error=InvalidMDP)
+            cap = min((most - least) / scale.span, float(H))
         pair_index, pair_start, pair_action = checks.number_pairs(mask)
         return cls(
             n_states=S,
             n_actions=A,
             horizon=H,
-            discount=check_real("discount", discount, low=0.0, high=1.0, open_low=True, error=InvalidMDP),
+            discount=gamma,
             pair_start=pair_start,
             pair_action=pair_action,
             pair_index=pair_index,
             terminal=frozen(ends),
             value_cap=check_real("value_cap", cap, low=0.0, open_low=True, open_high=True, error=InvalidMDP),
             support=checks.as_support(support, mask, S, A),
+            known=None if table is None else known_reward(table, mask, scale),
             scale=scale,
         )
 

@@ -101,6 +101,7 @@ class CalibrationRecord:
             the verdict count as failures.
         exploring: Share of the runs played that deviated from the baseline at all.
         seed: Random seed of siblings and runs.
+        siblings: Where siblings come from and what they leave out, None for those of a shipped problem.
 
     Raises:
         CharyError: if a number is out of range.
@@ -130,12 +131,15 @@ class CalibrationRecord:
     failures: int
     exploring: float
     seed: int = 0
+    siblings: str | None = None
 
     def __post_init__(self) -> None:
         # Records come from files. Types are texts here: annotations are not evaluated.
         for each in fields(self):
             if each.type == "str":
                 check_type(each.name, getattr(self, each.name), str, "a text", error=InvalidData)
+        if self.siblings is not None:
+            check_type("siblings", self.siblings, str, "a text", error=InvalidData)
         check_type("options", self.options, Mapping, "options by name", error=InvalidData)
         check_real("bonus_scale", self.bonus_scale, low=0.0, open_low=True, open_high=True)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
@@ -183,9 +187,10 @@ class CalibrationRecord:
 
     def describe(self) -> str:
         """Return the evidence as one phrase."""
+        where = self.siblings or f"of {self.problem}"
         return (
-            f"on siblings of {self.problem}, ledgers were too small in {self.failures} of {self.runs} runs "
-            f"of {self.episodes:,} episodes (upper 95 % limit {self.upper:.3f}, delta {self.delta:g})"
+            f"on siblings {where}, ledgers were too small in {self.failures} of {self.runs} runs of "
+            f"{self.episodes:,} episodes (upper 95 % limit {self.upper:.3f}, delta {self.delta:g})"
         )
 
     def to_plain(self) -> dict[str, Any]:
@@ -216,7 +221,7 @@ class CalibrationRecord:
 
 
 # The fields that a run must share with a record.
-_EVIDENCE = ("runs", "failures", "exploring", "seed")
+_EVIDENCE = ("runs", "failures", "exploring", "seed", "siblings")
 CONDITIONS = tuple(each.name for each in fields(CalibrationRecord) if each.name not in _EVIDENCE)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from chary.errors import InvalidData, UnknownName, check_integer, check_real
+from chary.errors import InvalidData, UnknownName, check_integer, check_real, check_type
 from chary.model.calibration import CONFIDENCE, CalibrationRecord, difference, same
 
 __all__ = ["RiskRecord", "rate_limit", "record_from_plain"]
@@ -48,6 +48,7 @@ class RiskRecord:
         violations: Number of episodes that exceeded it, one entry per run.
         exploring: Share of the runs that deviated from the baseline at all.
         seed: Random seed of siblings and runs.
+        siblings: Where siblings come from and what they leave out, None for those of a shipped problem.
 
     Raises:
         CharyError: if a number is out of range.
@@ -60,9 +61,12 @@ class RiskRecord:
     violations: tuple[int, ...]
     exploring: float
     seed: int = 0
+    siblings: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "violations", tuple(self.violations))
+        if self.siblings is not None:
+            check_type("siblings", self.siblings, str, "a text", error=InvalidData)
         check_real("rate", self.rate, low=0.0, high=1.0, open_low=True, open_high=True)
         check_real("exploring", self.exploring, low=0.0, high=1.0)
         for name in ("risk", "episodes"):
@@ -130,15 +134,17 @@ class RiskRecord:
 
     def describe(self) -> str:
         """Return the evidence as one phrase."""
+        where = self.siblings or f"of {self.problem}"
         return (
-            f"on siblings of {self.problem}, {sum(self.violations):,} of {self.episodes:,} episodes in "
+            f"on siblings {where}, {sum(self.violations):,} of {self.episodes:,} episodes in "
             f"{sum(each > 0 for each in self.violations)} of {len(self.violations)} runs exceeded the budget "
             f"at nominal risk {self.risk:.3g} (upper 95 % limit {self.upper:.3g} per episode)"
         )
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for JSON; the upper limit is added."""
-        return asdict(self) | {"violations": list(self.violations), "upper": self.upper}
+        values = asdict(self) | {"violations": list(self.violations), "upper": self.upper}
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> RiskRecord:

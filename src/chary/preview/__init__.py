@@ -6,6 +6,7 @@ and returns how often exploring is allowed, what it is charged, and which data w
 
 from __future__ import annotations
 
+from chary.preview.options import Source
 from chary.preview.planning import preview
 from chary.preview.result import (
     BaselineKnowledge,
@@ -15,12 +16,15 @@ from chary.preview.result import (
     Credible,
     CredibleValue,
     Curve,
+    Gap,
     HelpfulPair,
     Preview,
     Proposal,
     RuleBasis,
     StageKnowledge,
+    StepBound,
     Threshold,
+    Verdict,
 )
 
 __all__ = [
@@ -31,11 +35,15 @@ __all__ = [
     "Credible",
     "CredibleValue",
     "Curve",
+    "Gap",
     "HelpfulPair",
     "Preview",
     "Proposal",
     "RuleBasis",
+    "Source",
     "StageKnowledge",
+    "StepBound",
     "Threshold",
+    "Verdict",
     "preview",
 ]

@@ -7,29 +7,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chary.agents._world_schedule import EXPLORERS, WorldSchedule
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.arrays import Bools, Floats, Ints
-from chary.data.logs import Log
 from chary.mdp.setting import Setting
-from chary.model.rows import pair_states, rank_by_index
 from chary.model.worlds import Worlds
 from chary.planner._worlds import (
     Shape,
     WorldPlan,
     evaluate_worlds_into,
     new_world_plan,
-    plan_worlds_into,
     price_worlds_into,
-    shape_of,
 )
 from chary.preview.measure import BEST, CHOSEN, ONLY, LoggedSteps
+from chary.preview.problem import Problem
 from chary.preview.result import BudgetOutcome, Credible, CredibleValue, Proposal
-from chary.randomness import generator_for
 from chary.shield import Ledger, authorise
 from chary.shield.worlds import Panel
 
-# The worlds that explore, apart from those that judge; replayed episodes take them in turn.
-EXPLORERS = 16
 INTERVAL = (0.025, 0.975)
 # The number of proposals that are listed.
 MOST_PROPOSALS = 10
@@ -59,24 +54,25 @@ class Ballots(NamedTuple):
     episodes: int
 
 
-def learn_worlds(
-    spec: CharyUCBVI, setting: Setting, log: Log, learnt: Ints, prior: Ints, seed: int
-) -> Planned:
-    """Return worlds that have learnt the rows `learnt`, and their plan; `prior` (S,) decides ties."""
-    worlds = Worlds(
+def learn_worlds(spec: CharyUCBVI, problem: Problem, learnt: Ints, prior: Ints, seed: int) -> Planned:
+    """Return worlds that have learnt the rows `learnt`, and their plan; `prior` (S,) decides ties.
+
+    They are those of an agent with a generator of this seed.
+    """
+    setting, log = problem.setting, problem.log
+    generator = np.random.default_rng(seed)
+    schedule = WorldSchedule(
+        spec,
         setting,
-        spec.worlds + EXPLORERS,
-        generator_for(seed, "worlds"),
-        kind=spec.world_prior,
-        kappa=spec.kappa,
+        prior=prior,
+        rank=spec.tie_rank(setting, generator),
+        generator=generator,
+        own=problem.own,
     )
     pairs = setting.pair_index[log.state[learnt], log.action[learnt]]
-    worlds.learn(pairs, log.next_state[learnt], log.scaled_rewards(setting)[learnt])
-    first = prior[pair_states(setting)] == setting.pair_action
-    shape = shape_of(setting, np.where(first, -1, rank_by_index(setting)))
-    plan = new_world_plan(setting, spec.worlds, EXPLORERS)
-    plan_worlds_into(plan, worlds.rows, shape, spec.pessimism, np.nan)
-    return Planned(setting, worlds, shape, plan)
+    nexts, rewards = log.next_state[learnt], log.scaled_rewards(setting)[learnt]
+    schedule.learn(pairs, nexts, rewards, nexts[log.terminated[learnt]])
+    return Planned(setting, schedule.worlds, schedule.shape, schedule.planned())
 
 
 def price_steps(planned: Planned, steps: Ints) -> Floats:
@@ -192,6 +188,15 @@ def play_votes(
     )
 
 
+def value_of(planned: Planned, policy: Ints, starts: Ints) -> Floats:
+    """Return the value of a policy (H, S) in every judging world, (K,), mean over first states, raw."""
+    setting, plan, K = planned.setting, planned.plan, planned.plan.judges
+    own = new_world_plan(setting, K, plan.value.shape[2] - K)
+    evaluate_worlds_into(own, planned.worlds.rows, planned.shape, policy, np.zeros((2, 0, 0)))
+    offset = setting.scale.low * float(np.sum(setting.discount ** np.arange(setting.horizon)))
+    return np.asarray(own.value[0, starts, :K].mean(axis=0) * setting.scale.span + offset)
+
+
 def credible_of(
     planned: Planned,
     today: Ints,
@@ -200,30 +205,28 @@ def credible_of(
     observed: float,
     proposals: tuple[Proposal, ...],
 ) -> Credible:
-    """Return the values of today's policy (S,) and of the baseline, means over first states, in raw units.
+    """Return the values of today's policy and of the baseline, means over first states, in raw units.
 
-    Where today's policy is -1, nothing was seen, and the baseline takes its place.
+    Today's policy is (S,) or (H, S); where it is -1, nothing was seen, and the baseline takes its place.
     """
-    setting, plan, K = planned.setting, planned.plan, planned.plan.judges
+    plan, K = planned.plan, planned.plan.judges
     policy = np.where(today >= 0, today, plan.baseline)
-    own = new_world_plan(setting, K, plan.value.shape[2] - K)
-    evaluate_worlds_into(own, planned.worlds.rows, planned.shape, policy, np.zeros((2, 0, 0)))
-    offset = setting.scale.low * float(np.sum(setting.discount ** np.arange(setting.horizon)))
-    values = [each.value[0, starts, :K].mean(axis=0) * setting.scale.span + offset for each in (own, plan)]
+    values = [value_of(planned, each, starts) for each in (policy, plan.baseline)]
     gain = values[1] - values[0]
     return Credible(
         today=called,
         worlds=K,
         observed=observed,
-        today_value=_interval(values[0]),
-        baseline_value=_interval(values[1]),
-        gain=_interval(gain),
+        today_value=interval_of(values[0]),
+        baseline_value=interval_of(values[1]),
+        gain=interval_of(gain),
         better=float((gain > 0.0).mean()),
         proposals=proposals,
     )
 
 
-def _interval(values: Floats) -> CredibleValue:
+def interval_of(values: Floats) -> CredibleValue:
+    """Return the mean of a number over worlds, and the interval with 95 % of them."""
     low, high = np.quantile(values, INTERVAL).tolist()
     return CredibleValue(mean=float(values.mean()), low=low, high=high)
 

@@ -11,7 +11,8 @@ from chary.mdp.setting import Setting
 from chary.model.knowledge import Knowledge
 from chary.planner.plan import TabularPlan
 from chary.preview.measure import Cells, price
-from chary.preview.result import HelpfulPair, percent
+from chary.preview.result import HelpfulPair
+from chary.preview.words import percent
 
 # The largest number of pairs that are tried, each with a new plan, and of numbers read to price proposals:
 # about as many per proposal as there are states.
@@ -30,18 +31,18 @@ def rank_pairs(
     setting: Setting,
     knowledge: Knowledge,
     plan: TabularPlan,
-    prior: Ints,
+    make_plan: Callable[[Knowledge], TabularPlan],
     cells: Cells,
     proposals: Ints,
     charge: Floats,
     *,
-    kind: str,
     added: int,
     progress: Callable[[], None],
 ) -> tuple[tuple[HelpfulPair, ...], str]:
     """Return the pairs whose further visits would lower the charges most, and a note on the method.
 
-    `proposals` and `charge`, (C,), are the explorer's actions at the cells and their charges, scaled.
+    `proposals` and `charge`, (C,), are the explorer's actions at the cells and their charges, scaled;
+    `make_plan` plans with more knowledge.
     """
     cost = charge * cells.weight
     most = min(MOST_CELLS, max(FEWEST_CELLS, MOST_PRICING // (setting.n_states + PRICING_ANYWAY)))
@@ -71,7 +72,7 @@ def rank_pairs(
         if more is None:
             continue
         tried += 1
-        after = float(weight @ price(TabularPlan(setting, more, prior, charge=kind), some, wanted))
+        after = float(weight @ price(make_plan(more), some, wanted))
         if before - after > NOTICEABLE * before:
             roles = (bool((asked == p).any()), bool((own == p).any()))
             pair = HelpfulPair(
@@ -88,7 +89,7 @@ def rank_pairs(
     found.sort(key=lambda each: (each[0], each[1].state, each[1].action))
     share = float(cost[heavy].sum() / cost.sum())
     note = (
-        f"The {tried} pairs with the largest charges were tried, each with {added} more visits, on the "
+        f"The {tried} pairs with the largest charges were tried, each with {added:,} more visits, on the "
         f"{len(heavy):,} proposals with the largest charges times visits, {percent(share)} of all charges. "
         "Other pairs may matter, too. Outcomes are assumed to occur in the proportions seen, and reductions "
         f"below {NOTICEABLE:.1%} are left out."

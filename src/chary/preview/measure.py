@@ -64,11 +64,14 @@ class ReplayedCharges(NamedTuple):
     episodes: int
 
 
-def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArray[np.int8], Bools, Ints]:
+def classify(
+    setting: Setting, knowledge: Knowledge, prior: Ints, own: Ints | None = None
+) -> tuple[NDArray[np.int8], Bools, Ints]:
     """Return the knowledge about the baseline at (t, s), where its lower bound is > 0, and the explorer.
 
     Both bounds are those of the optimum: the lower one of the baseline's own plan, the upper one of the
-    explorer's. A lower bound above every other action's upper bound therefore proves the action best.
+    explorer's. A lower bound above every other action's upper bound therefore proves the action best. `own`,
+    (H, S), is a baseline in place of the learnt one.
     """
     H, S, P = setting.horizon, setting.n_states, setting.n_pairs
     optimist = new_explorer(S, P, H, falling=False)
@@ -78,6 +81,7 @@ def classify(setting: Setting, knowledge: Knowledge, prior: Ints) -> tuple[NDArr
     backward_into(
         v, q, baseline, knowledge.rows, knowledge.radii, LOWER, OPTIMISE, prior, none, stages, new_scratch(S)
     )
+    baseline = baseline if own is None else own
     kind = np.full((H, S), ONLY, dtype=np.int8)
     number = np.diff(setting.pair_start)
     acting = np.flatnonzero(number > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from chary.charts import Chart, Panel, Series, draw_files
@@ -14,11 +15,13 @@ from chary.preview.result import (
     Basis,
     BudgetOutcome,
     Credible,
+    Gap,
     HelpfulPair,
     Preview,
     Proposal,
-    percent,
+    StepBound,
 )
+from chary.preview.words import amount, budget, interval, percent, standing_of
 
 # Bytes of the whole page.
 PAGE_LIMIT = 2_000_000
@@ -40,6 +43,7 @@ KNOWN = {
     "only": ("no choice", PALETTE["grey"]),
 }
 SECTIONS = {
+    "verdict": "Recommended",
     "summary": "In plain words",
     "today": "Today's policy and the learnt one",
     "budgets": "What each budget buys",
@@ -72,6 +76,14 @@ def page_bytes(preview: Preview, source: str) -> bytes:
             "preview": preview,
             "figures": pictures,
             "tiles": _tiles(preview),
+            "pasted": {
+                "As Python": preview.verdict.python,
+                "As an algorithm of an experiment, in TOML": preview.verdict.toml,
+                "Next, on the command line": preview.verdict.cli,
+            },
+            "money": partial(amount, unit=preview.basis.unit),
+            "sentences": preview.sentences()[1:],
+            "step_bounds": _step_bounds(preview),
             "budgets": _budgets(preview),
             "thresholds": _thresholds(preview),
             "worth_something": percent(preview.baseline.worth_something),
@@ -99,7 +111,7 @@ def _credible_table(credible: Credible) -> Table:
         "the learnt baseline": credible.baseline_value,
         "gain": credible.gain,
     }
-    rows = [[name, *(f"{each:.4g}" for each in (v.mean, v.low, v.high))] for name, v in named.items()]
+    rows = [[name, *(amount(each) for each in (v.mean, v.low, v.high))] for name, v in named.items()]
     return Table(("value per episode", "mean of the worlds", "2.5 %", "97.5 %"), rows)
 
 
@@ -109,7 +121,7 @@ def _proposals(credible: Credible) -> Table:
         ("baseline's action", lambda each: str(each.baseline)),
         ("action tried", lambda each: str(each.action)),
         ("steps", lambda each: f"{each.steps:,}"),
-        ("mean loss per step", lambda each: f"{each.gap:.4g}"),
+        ("mean loss per step", lambda each: amount(each.gap)),
         ("worlds in which it is no worse", lambda each: percent(each.better)),
     ]
     return Table.of(columns, credible.proposals)
@@ -219,26 +231,26 @@ def _tiles(preview: Preview) -> list[tuple[str, str]]:
         (percent(preview.charges.differing), "where the explorer would try something else"),
         (
             percent(largest.deviating),
-            f"where a budget of {largest.eta:g} allows it, by rule {largest.rule}",
+            f"where a budget of {budget(largest.eta, preview.basis.unit)} allows it, by rule {largest.rule}",
         ),
     ]
 
 
 def _budgets(preview: Preview) -> Table:
     columns: list[tuple[str, Callable[[BudgetOutcome], str]]] = [
-        ("budget eta", lambda each: f"{each.eta:g}"),
+        ("budget eta", lambda each: budget(each.eta)),
         ("rule", lambda each: each.rule),
-        ("standing", lambda each: each.standing.label),
+        ("standing", lambda each: standing_of(preview, each)),
         ("steps that differ", lambda each: percent(each.deviating)),
         ("episodes with one", lambda each: percent(each.episodes_deviating)),
         ("steps it may act at", lambda each: percent(each.explored)),
-        ("booked per step", lambda each: f"{each.charge_per_step:.4g}"),
-        ("booked per episode", lambda each: f"{each.charge_per_episode:.4g}"),
+        ("booked per step", lambda each: amount(each.charge_per_step)),
+        ("booked per episode", lambda each: amount(each.charge_per_episode)),
         ("episodes booked beyond eta", lambda each: percent(each.episodes_over_eta)),
     ]
     if preview.credible is not None:
         columns[-1:] = [
-            ("expected loss per episode", lambda each: f"{each.expected_loss:.4g}"),
+            ("expected loss per episode", lambda each: amount(each.expected_loss or 0.0)),
             ("worlds over eta, mean", lambda each: percent(each.exceeding or 0.0)),
         ]
     return Table.of(columns, sorted(preview.outcomes, key=lambda each: each.eta))
@@ -246,7 +258,7 @@ def _budgets(preview: Preview) -> Table:
 
 def _thresholds(preview: Preview) -> Table:
     def text(eta: float | None) -> str:
-        return "none tried" if eta is None else "any" if eta == 0 else f"{eta:.4g}"
+        return "none tried" if eta is None else "any" if eta == 0 else amount(eta)
 
     kinds = (("differing proposals", "eta_deviating"), ("all steps", "eta_explored"))
     shares = sorted({each.share for each in preview.thresholds})
@@ -262,6 +274,22 @@ def _thresholds(preview: Preview) -> Table:
     return Table(heads, rows)
 
 
+def _step_bounds(preview: Preview) -> Table | None:
+    columns: list[tuple[str, Callable[[StepBound], str]]] = [
+        ("step bound", lambda each: budget(each.bound)),
+        ("the log", lambda each: "refutes it" if each.refuted else "does not refute it"),
+        ("surely above", lambda each: f"{each.refuting:,} of {each.compared:,}"),
+        ("above on average", lambda each: percent(each.above)),
+        ("largest: step, state, action", lambda each: _place(each.worst)),
+        ("loses", lambda each: "-" if each.worst is None else interval(each.worst.gap)),
+    ]
+    return Table.of(columns, preview.step_bounds) if preview.step_bounds else None
+
+
+def _place(gap: Gap | None) -> str:
+    return "-" if gap is None else f"{gap.t}, {gap.state}, {gap.action}"
+
+
 def _charges(preview: Preview) -> Table | None:
     charges = preview.charges
     if not charges.overall:
@@ -269,7 +297,7 @@ def _charges(preview: Preview) -> Table | None:
     wanted = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
     places = [charges.levels.index(level) for level in wanted]
     named = {"all steps": charges.overall, "first step": charges.at_start}
-    rows = [[name, *(f"{values[i]:.4g}" for i in places)] for name, values in named.items() if values]
+    rows = [[name, *(amount(values[i]) for i in places)] for name, values in named.items() if values]
     heads = ("charge of", "least", "10 %", "25 %", "median", "75 %", "90 %", "most")
     return Table(heads, rows)
 
@@ -284,7 +312,7 @@ def _helpful(preview: Preview) -> Table:
         ("seen", lambda each: f"{each.visits:,}"),
         ("supposed", lambda each: f"+{each.added:,}"),
         ("outcomes", lambda each: sources[each.supposed]),
-        ("mean charge", lambda each: f"{each.charge_before:.4g} → {each.charge_after:.4g}"),
+        ("mean charge", lambda each: f"{amount(each.charge_before)} → {amount(each.charge_after)}"),
         ("lower by", lambda each: percent(1 - each.charge_after / each.charge_before)),
     ]
     return Table.of(columns, preview.helpful)
@@ -309,8 +337,9 @@ def _basis(preview: Preview) -> dict[str, str]:
         "problem": f"{basis.states:,} states, {basis.actions:,} actions, horizon {basis.horizon:,}, discount "
         f"{basis.discount:g}",
         "state-action pairs": f"{basis.pairs_seen:,} seen of {basis.pairs:,} allowed ({basis.allowed})",
-        "rewards": f"{basis.reward_low:g} to {basis.reward_high:g}",
-        "value cap": "none" if basis.value_cap is None else f"{basis.value_cap:g}",
+        "rewards": f"{budget(basis.reward_low)} to {budget(basis.reward_high, basis.unit)}, {basis.reward}",
+        "value cap": "none" if basis.value_cap is None else budget(basis.value_cap, basis.unit),
+        "your own policy": "none" if basis.baseline is None else f"in the role {basis.baseline}",
         "successors of a pair": "any" if basis.support is None else f"{basis.support:,} at most",
         "bounds": _bounds(basis),
         "charge": basis.charge,

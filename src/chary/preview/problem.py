@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from chary.arrays import Bools, Ints
-from chary.data import Log
+from chary.agents.protocol import POSTERIOR
+from chary.arrays import Bools, Floats, Ints
+from chary.data import Log, read_policy, read_rewards
+from chary.data._agreement import ended_by_clock
+from chary.data.declared import NOTHING, SUFFIXES
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real
-from chary.mdp.setting import RewardScale, Setting, as_policy
+from chary.mdp.setting import RewardScale, Setting, as_policy, reward_table
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge, learn_into
+from chary.policies import OwnBaseline
 from chary.preview.options import ALLOWED, PreviewOptions
 
 # Entries of a table over steps and pairs that still fit into memory, several times over.
@@ -22,11 +28,19 @@ ROOM = 4
 
 
 class Problem(NamedTuple):
-    """A log that agrees with its setting; `real` marks the steps that were logged, not filled in, (N,)."""
+    """A log that agrees with its setting; `real` marks the steps that were logged, not filled in, (N,).
+
+    `plain` is the setting without a state that was added, `change` says why one was (`padded`, `own ending`
+    or nothing), and `limited` is the declared number of successors, if any. `own` is the user's policy.
+    """
 
     log: Log
     real: Bools
     setting: Setting
+    plain: Setting
+    change: str
+    limited: int | None
+    own: OwnBaseline | None
     notes: tuple[str, ...]
     inferred: tuple[str, ...]
 
@@ -56,24 +70,31 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
             f"{H}. Number states and actions from 0."
         )
     notes: list[str] = []
-    scale = _scale(log, options, notes)
-    first_free, real = log.n_states, np.ones(len(log), dtype=bool)
+    rewards = _rewards(options, S, A)
+    scale = _scale(log, options, rewards, notes)
+    # A state that is added comes after all that were declared.
+    first_free, real, change = S, np.ones(len(log), dtype=bool), ""
+    if ended_by_clock(log).any():
+        notes.append(
+            f"Every full episode terminated at step {log.horizon}, in states that others pass through. If "
+            "only the clock ended them, read them as cut off: log.cut_at() (--cut-at-horizon)."
+        )
     padded = bool(log.terminated.any()) and scale.low < 0
     if padded:
-        log = log.padded(H)
+        log, change = log.padded(H, first_free), "padded"
         real = log.state != first_free
         notes.append(
             "Rewards can be negative and episodes end early: they were filled up with steps of reward 0 in "
             "a separate state, which are not counted below. An agent needs the same: log.padded(horizon)."
         )
     elif np.any(log.past_endings()):
-        log = log.with_own_ending()
+        log, change = log.with_own_ending(first_free), "own ending"
         notes.append(
             "Some states end episodes at one time and not at another: endings were given a separate state. "
             "An agent needs the same: log.with_own_ending()."
         )
-    added = int(log.n_states > first_free)
-    S = max(S + added, log.n_states)
+    added = int(bool(change))
+    S += added
     mask = np.ones((S, A), dtype=bool)
     if options.allowed == "seen":
         mask[:] = False
@@ -89,10 +110,14 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
         discount=options.discount,
         allowed=mask,
         terminal=np.unique(log.next_state[log.terminated]).tolist(),
-        value_cap=_scaled_cap(options.value_cap, scale, H),
+        value_cap=_cap(options.value_cap, scale),
         support=_support(options.support, added, (S, A), first_free if padded else None),
-        scale=scale,
+        reward_range=scale,
+        reward=_with_state(rewards, change),
     )
+    plain = setting
+    if added:
+        plain = Setting.declare(n_states=first_free, n_actions=A, horizon=H, allowed=mask[:first_free])
     if setting.n_pairs * H > MOST_ENTRIES:
         raise InvalidSetting(
             f"'horizon' times the allowed pairs must not exceed {MOST_ENTRIES}, got {H} and "
@@ -100,7 +125,9 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
         )
     log.checked(setting=setting)
     notes += _assumed(options)
-    return Problem(log, real, setting, tuple(notes), _inferred(options, setting))
+    limited = None if options.support is None else min(options.support + added, S)
+    own = _own(options, plain, added)
+    return Problem(log, real, setting, plain, change, limited, own, tuple(notes), _inferred(options, setting))
 
 
 def learn_log(
@@ -150,8 +177,52 @@ def make_prior(prior: ArrayLike | str | None, log: Log, learnt: Bools, setting: 
     return np.where(counts.any(axis=1), counts.argmax(axis=1), -1).astype(np.int64), "logged"
 
 
-def _scale(log: Log, options: PreviewOptions, notes: list[str]) -> RewardScale:
-    seen = (float(log.reward.min()), float(log.reward.max()))
+def _rewards(options: PreviewOptions, S: int, A: int) -> Floats | None:
+    """Return the known rewards, (S, A) or (S, A, S), None where they are estimated."""
+    given = options.rewards
+    if given is None:
+        return None
+    if isinstance(given, (str, Path)):
+        return read_rewards(given, n_states=S, n_actions=A, labels=options.labels)
+    return reward_table(given, np.ones((S, A), dtype=bool))
+
+
+def _with_state(rewards: Floats | None, change: str) -> Floats | None:
+    """Return known rewards with a state that was added, in which nothing is earned."""
+    if rewards is None or not change:
+        return rewards
+    if rewards.ndim == 3:
+        raise InvalidSetting(
+            "'rewards' must be by state and action where endings are given a separate state, got them by "
+            "next state."
+        )
+    return np.vstack([rewards, np.zeros((1, rewards.shape[1]))])
+
+
+def _own(options: PreviewOptions, plain: Setting, added: int) -> OwnBaseline | None:
+    """Return the user's policy with its role; in a state that was added it plays 0."""
+    given = options.baseline
+    if given is None:
+        return None
+    if isinstance(given, (str, Path)) and Path(given).suffix in SUFFIXES:
+        table = read_policy(given, n_states=plain.n_states, horizon=plain.horizon, labels=options.labels)
+        # Where there is no choice, nothing needs to be declared.
+        free = plain.allowed.sum(axis=1) > 1
+        missing = np.flatnonzero(((table == NOTHING).reshape(-1, plain.n_states).any(axis=0)) & free)
+        if len(missing):
+            raise InvalidSetting(
+                f"'baseline' must have an action for every state, got none for state {int(missing[0])} and "
+                f"{len(missing) - 1} more."
+            )
+        first = plain.allowed.argmax(axis=1)
+        given = np.where(table == NOTHING, first, table)
+    own = OwnBaseline.declare(given, plain, role=options.role)
+    return replace(own, table=np.pad(own.table, ((0, 0), (0, added))))
+
+
+def _scale(log: Log, options: PreviewOptions, rewards: Floats | None, notes: list[str]) -> RewardScale:
+    earned = log.reward if rewards is None else np.append(rewards[np.isfinite(rewards)], log.reward)
+    seen = (float(earned.min()), float(earned.max()))
     given = [
         None if value is None else check_real(name, value, low=-np.inf, open_low=True, open_high=True)
         for name, value in (("reward_low", options.reward_low), ("reward_high", options.reward_high))
@@ -167,7 +238,7 @@ def _scale(log: Log, options: PreviewOptions, notes: list[str]) -> RewardScale:
         raise InvalidSetting(
             f"'reward_low' must be below 'reward_high', and not by an overflow, got {bottom:g} and {top:g}."
         )
-    if None in given:
+    if None in given and rewards is None:
         notes.append(
             f"The range of rewards, {bottom:g} to {top:g}, was taken from the log: if a reward can be "
             "outside it, no bound below holds. Declare --reward-low and --reward-high."
@@ -175,7 +246,7 @@ def _scale(log: Log, options: PreviewOptions, notes: list[str]) -> RewardScale:
     return RewardScale(bottom, top)
 
 
-def _scaled_cap(cap: float | None, scale: RewardScale, H: int) -> float | None:
+def _cap(cap: float | None, scale: RewardScale) -> float | None:
     if cap is None:
         return None
     most = check_real("value_cap", cap, low=0.0, open_low=True, open_high=True)
@@ -184,7 +255,7 @@ def _scaled_cap(cap: float | None, scale: RewardScale, H: int) -> float | None:
             f"'value_cap' can be given only where rewards start at 0, got a lowest reward of {scale.low:g}. "
             "Leave it out."
         )
-    return min(most / scale.span, float(H))
+    return most
 
 
 def _support(support: int | None, added: int, shape: tuple[int, int], padded: int | None) -> Any:
@@ -203,8 +274,8 @@ def _inferred(options: PreviewOptions, setting: Setting) -> tuple[str, ...]:
     """Return what was read off the log instead of declared: no promise that needs it can be certified."""
     read = {
         f"horizon {setting.horizon}": options.horizon is None,
-        f"rewards in [{setting.scale.low:.6g}, {setting.scale.high:.6g}]": options.reward_low is None
-        or options.reward_high is None,
+        f"rewards in [{setting.scale.low:.6g}, {setting.scale.high:.6g}]": options.rewards is None
+        and (options.reward_low is None or options.reward_high is None),
         "the states": options.n_states is None,
         "the actions": options.n_actions is None,
         "which actions are allowed where": options.allowed == "seen",
@@ -230,7 +301,7 @@ def _assumed(options: PreviewOptions) -> list[str]:
             "Only actions seen in a state were assumed to be allowed there: what was never tried is never "
             "proposed."
         )
-    if options.support is None:
+    if options.support is None and options.bonus != POSTERIOR:
         notes.append(
             "The bounds assume that any state can follow any other. If few can, declare how many with "
             "--support: charges fall."

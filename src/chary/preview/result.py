@@ -7,19 +7,15 @@ from typing import Any
 
 from chary.standing import Standing
 
-# A share below this is not shown as a number.
-NEXT_TO_NOTHING = 5e-4
-# The largest number of sentences about budgets.
-MOST_TOLD = 4
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
     """The basis of a preview: the log, and what was declared or read off it.
 
-    Rewards, budgets and charges are in the user's units everywhere. `learnt_*` are the episodes and steps
-    that bounds come from, `replayed_*` those whose states were replayed; `pairs` are allowed state-action
-    pairs and `pairs_seen` those learnt from.
+    Rewards, budgets and charges are in the user's units everywhere, which `unit` names. `learnt_*` are the
+    episodes and steps that bounds come from, `replayed_*` those whose states were replayed; `pairs` are
+    allowed state-action pairs and `pairs_seen` those learnt from. `baseline` is the role of the user's own
+    policy, if one was given.
     """
 
     episodes: int
@@ -51,6 +47,9 @@ class Basis:
     pessimism: float | None = None
     risk: float | None = None
     seed: int | None = None
+    reward: str = "estimated"
+    baseline: str | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +208,70 @@ class Credible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What one step loses compared with the baseline, as posterior worlds estimate it; 0 where it is better.
+
+    `gap` has its mean and the interval with 95 % of the worlds; `surely` is exceeded in all worlds but a
+    share of them, the risk.
+    """
+
+    t: int
+    state: int
+    action: int
+    gap: CredibleValue
+    surely: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBound:
+    """A step bound held against the log: the largest gap that rule `capped` or `paper` assumes.
+
+    Args:
+        bound: The step bound.
+        refuted: Whether some action that was tried loses more, in all worlds but a share `risk`.
+        refuting: The number of steps, states and actions of which this is so.
+        compared: The number of those that were compared: states as logged, actions that were tried there.
+        above: The share of them whose mean gap is above the bound.
+        worst: The one whose gap is most surely the largest; None where nothing could be compared.
+    """
+
+    bound: float
+    refuted: bool
+    refuting: int
+    compared: int
+    above: float
+    worst: Gap | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do: one sentence, and one configuration.
+
+    Args:
+        sentence: The verdict.
+        explores: Whether the configuration would try another action at the logged states.
+        agent: The options of `CharyUCBVI` that are recommended.
+        standing: The standing of its promise, once the setting in `python` is declared as it stands there.
+        outcome: What it would buy on the replayed states.
+        gain: With posterior worlds, the value of the baseline less that of today's policy.
+        python: The configuration as a program.
+        toml: The configuration as an algorithm of an experiment.
+        cli: The command to call next: calibrate on siblings of the log or, with proved bounds, plan again on
+            held-out episodes.
+    """
+
+    sentence: str
+    explores: bool
+    agent: dict[str, Any]
+    standing: Standing
+    outcome: BudgetOutcome
+    gain: CredibleValue | None
+    python: str
+    toml: str
+    cli: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
     """Shares of steps explored and deviating against the budget, for one rule."""
 
@@ -281,6 +344,8 @@ class Preview:
         rules: The standing of each rule.
         helpful: Pairs whose visits would lower the charges most, the best first.
         helpful_note: The method by which those were found.
+        verdict: One recommended configuration.
+        step_bounds: The step bounds of rules capped and paper, held against the log.
         credible: With posterior worlds, what they think of today's policy and of the baseline.
     """
 
@@ -294,165 +359,28 @@ class Preview:
     rules: tuple[RuleBasis, ...]
     helpful: tuple[HelpfulPair, ...]
     helpful_note: str
+    verdict: Verdict
+    step_bounds: tuple[StepBound, ...] = ()
     credible: Credible | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, the sentences first."""
         values = {"sentences": list(self.sentences()), **asdict(self)}
-        promises = [*(each.standing for each in self.outcomes), *(each.standing for each in self.rules)]
-        for value, standing in zip([*values["outcomes"], *values["rules"]], promises, strict=True):
+        told = [each.standing for each in self.outcomes] + [each.standing for each in self.rules]
+        told += [self.verdict.standing, self.verdict.outcome.standing]
+        verdict = values["verdict"]
+        places = [*values["outcomes"], *values["rules"], verdict, verdict["outcome"]]
+        for value, standing in zip(places, told, strict=True):
             value["standing"] = standing.to_json()
         return values
 
     def sentences(self) -> tuple[str, ...]:
-        """Return the findings in plain words."""
-        basis, known = self.basis, self.baseline
-        part = basis.replayed_episodes < basis.episodes
-        whose = f"Of {basis.replayed_episodes:,} episodes the" if part else "Their"
-        first = [outcome for outcome in self.outcomes if outcome.rule == self.rules[0].rule]
-        if len(first) > MOST_TOLD:
-            # The smallest, the middle and the largest budget.
-            first = [first[0], first[len(first) // 2], first[-1]]
-        best = (
-            "known to be the best" if self.credible is None else f"the best in {self._sure()} of the worlds"
-        )
-        return (
-            f"The log contains {basis.episodes:,} episodes with {basis.steps:,} decisions. {whose} states "
-            "were replayed; nothing was simulated, and the true values are unknown.",
-            f"The baseline is the policy without exploring. At {percent(known.best)} of the logged decisions "
-            f"its action is {best}, at {percent(known.chosen)} the data prefer it without "
-            "excluding the others"
-            + ("" if self.credible else f", at {percent(known.tied)} the data do not decide")
-            + (f", and at {percent(known.only)} there is no choice" if known.only else "")
-            + f". In {known.states_best:,} of {known.states:,} states it is {best} at every "
-            "logged step.",
-            *self._about_today(),
-            self._about_charges(),
-            *map(self._about, first),
-            *self._about_thresholds(),
-            *self._about_data(),
-        )
+        """Return the findings in plain words, the verdict first."""
+        from chary.preview.sentences import sentences_of
 
-    def _sure(self) -> str:
-        """Return the share of worlds that makes a fact known, in words."""
-        return percent(1.0 - (self.basis.risk or 0.0))
+        return sentences_of(self)
 
-    def _about_today(self) -> list[str]:
-        told = self.credible
-        if told is None:
-            return []
-        policy = "the action logged most often in each state" if told.today == "logged" else "the one given"
-        return [
-            f"Today's policy, {policy}, is worth {_credible(told.today_value)} per episode; the logged "
-            f"episodes returned {told.observed:.4g} on average. The baseline that the worlds learnt is worth "
-            f"{_credible(told.baseline_value)}: a gain of {_credible(told.gain)}, above 0 in "
-            f"{percent(told.better)} of {told.worlds} worlds. Intervals contain 95 % of the worlds."
-        ]
-
-    def _about_charges(self) -> str:
-        charges = self.charges
-        if charges.mean_differing is None:
-            return (
-                "The explorer never differs from the baseline at these states: either everything is known, "
-                "or so little that both take the lowest-numbered action."
-            )
-        if charges.overall[-1] == 0:
-            return (
-                f"At {percent(charges.differing)} of the decisions the explorer would try another action "
-                "than the baseline, always without a charge."
-            )
-        return (
-            f"At {percent(charges.differing)} of the decisions the explorer would try another action than "
-            f"the baseline. Such a step is charged {charges.mean_differing:.3g} on average, from "
-            f"{charges.overall[0]:.3g} to {charges.overall[-1]:.3g}: an upper bound on its expected cost"
-            + (", given the data." if self.credible is None else f" in {self._sure()} of the worlds.")
-        )
-
-    def _about(self, outcome: BudgetOutcome) -> str:
-        if self.charges.differing == 0:
-            return f"With a budget of {outcome.eta:g} per episode there is nothing to try."
-        if outcome.deviating == 0:
-            dear = self.charges.overall[0] if self.charges.overall else 0.0
-            return (
-                f"With a budget of {outcome.eta:g} per episode, rule {outcome.rule} would allow no such "
-                f"step: the cheapest is charged {dear:.3g}."
-            )
-        return (
-            f"With a budget of {outcome.eta:g} per episode, rule {outcome.rule} would allow another action "
-            f"at {percent(outcome.deviating)} of the decisions, in {percent(outcome.episodes_deviating)} of "
-            f"the episodes, and book {outcome.charge_per_episode:.3g} per episode on average"
-            + (
-                "."
-                if outcome.expected_loss is None
-                else f", with an expected loss of {outcome.expected_loss:.3g}."
-            )
-        )
-
-    def _about_thresholds(self) -> list[str]:
-        if not self.charges.differing:
-            return []
-        rule = self.rules[0].rule
-        found = [each for each in self.thresholds if each.rule == rule and each.eta_deviating is not None]
-        if not found:
-            return []
-        parts = [f"{each.eta_deviating:.3g} for {percent(each.share)}" for each in found]
-        return [
-            f"To allow the explorer's action where it differs, rule {rule} needs a budget of "
-            f"{_listed(parts)} of those decisions."
-        ]
-
-    def _about_data(self) -> list[str]:
-        told, charges = [], self.charges
-        if charges.mean_differing and charges.mean_doubled is not None:
-            told.append(
-                "Twice as much data of the same kind would change the mean charge of a differing step from "
-                f"{charges.mean_differing:.3g} to {charges.mean_doubled:.3g}."
-            )
-        if self.helpful:
-            best = self.helpful[0]
-            told.append(
-                f"Of single actions, {best.added} more tries of action {best.action} in state {best.state} "
-                "would help most: the mean of the compared charges would fall from "
-                f"{best.charge_before:.3g} to {best.charge_after:.3g}."
-            )
-        elif charges.mean_differing and self.credible is None:
-            told.append(
-                "More tries of a single action in a single state would not lower the charges noticeably."
-            )
-        return told
-
-
-def percent(share: float) -> str:
-    """Return a share as a text for a sentence.
-
-    Example:
-        >>> percent(0.0), percent(0.00012), percent(0.034), percent(0.5), percent(0.9999), percent(1.0)
-        ('0 %', 'under 0.1 %', '3.4 %', '50 %', 'over 99.9 %', '100 %')
-    """
-    if 0 < share < NEXT_TO_NOTHING:
-        return "under 0.1 %"
-    if 1 - NEXT_TO_NOTHING < share < 1:
-        return "over 99.9 %"
-    digits = 1 if share < 0.1 or share > 0.9 else 0
-    text = f"{100 * share:.{digits}f}"
-    return f"{text.removesuffix('.0')} %"
-
-
-def _credible(value: CredibleValue) -> str:
-    """Return a number with its interval.
-
-    Example:
-        >>> _credible(CredibleValue(mean=2.0, low=1.5, high=2.25))
-        '2 (1.5 to 2.25)'
-    """
-    return f"{value.mean:.4g} ({value.low:.4g} to {value.high:.4g})"
-
-
-def _listed(parts: list[str]) -> str:
-    """Return parts joined as in a sentence.
-
-    Example:
-        >>> _listed(["a"]), _listed(["a", "b", "c"])
-        ('a', 'a, b and c')
-    """
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    def refuted(self, outcome: BudgetOutcome) -> StepBound | None:
+        """Return the step bound that the rule of an outcome assumes, if the log refutes it."""
+        bound = outcome.eta / 2 if outcome.rule == "paper" else outcome.step_bound
+        return next((each for each in self.step_bounds if each.bound == bound and each.refuted), None)

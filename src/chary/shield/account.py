@@ -77,6 +77,7 @@ class Account(Generic[S]):
         rule: Rule,
         recall: Callable[[Any], object],
         votes: Votes | None = None,
+        span: float = 1.0,
     ) -> Account[S]:
         """Return the account that `record` was called on."""
         deficits, vote = [], None
@@ -90,7 +91,8 @@ class Account(Generic[S]):
             deficit = now.ledger.deficit
             left = room(rule, deficit)
             told = None if vote is None else Vote(*vote)
-            now.pending = (s, Decision(action, was_explored, charge, deficit, left, number, chain, told))
+            decision = Decision(action, was_explored, charge, deficit, left, number, chain, told, span)
+            now.pending = (s, decision)
         now.touched = {chains[chain] for chain in touched}
         now.finished = [MetaRollout.restored(rollout, recall) for rollout in finished]
         now.dropped = list(dropped)

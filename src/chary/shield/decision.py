@@ -41,19 +41,52 @@ class Decision(NamedTuple):
     """The action to play at one step, and its cost.
 
     `charge` is the cost booked for this step, `deficit` the ledger after it and `remaining` the room
-    left under the rule's limit. `plan` is the number the episode began with; `chain` is the chain whose
-    explorer chose the action, -1 where the baseline did. Where worlds decide, `vote` is the last vote of
-    this step, `vote.describe()` says it in a sentence, and `deficit` is the one that their panel decides by.
+    left under the rule's limit, all in the user's units of reward. `charge_scaled`, `deficit_scaled` and
+    `remaining_scaled` are the same for rewards scaled to [0, 1], and `span` is the number of the user's units
+    per scaled one. `plan` is the number the episode began with; `chain` is the chain whose explorer chose the
+    action, -1 where the baseline did. Where worlds decide, `vote` is the last vote of this step, and
+    `deficit` is the one that their panel decides by.
+
+    Example:
+        >>> decision = Decision(2, True, 0.1, 0.1, 0.4, plan=1, chain=0, span=50.0)
+        >>> decision.charge, decision.remaining, decision.remaining_scaled
+        (5.0, 20.0, 0.4)
+        >>> decision.describe()
+        'Action 2, explored: charge 5, deficit 5, remaining 20.'
     """
 
     action: int
     explored: bool
-    charge: float
-    deficit: float
-    remaining: float
+    charge_scaled: float
+    deficit_scaled: float
+    remaining_scaled: float
     plan: int
     chain: int
     vote: Vote | None = None
+    span: float = 1.0
+
+    @property
+    def charge(self) -> float:
+        """The cost booked for this step, in the user's units."""
+        return self.charge_scaled * self.span
+
+    @property
+    def deficit(self) -> float:
+        """The ledger after this step, in the user's units."""
+        return self.deficit_scaled * self.span
+
+    @property
+    def remaining(self) -> float:
+        """The room left under the rule's limit, in the user's units."""
+        return self.remaining_scaled * self.span
+
+    def describe(self) -> str:
+        """Return the decision in a sentence, and the vote of the worlds in another."""
+        amounts = ", ".join(
+            f"{name} {getattr(self, name):.4g}" for name in ("charge", "deficit", "remaining")
+        )
+        voted = "" if self.vote is None else f" {self.vote.describe(self.span)}"
+        return f"Action {self.action}, {'explored' if self.explored else 'baseline'}: {amounts}.{voted}"
 
 
 def afford(ledger: Ledger, charge: float, rule: Rule) -> tuple[bool, float, Ledger]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from chary.errors import InvalidData, InvalidSetting, OutOfOrder, check_choice, check_integer, check_truth
+from chary.errors import (
+    InvalidData,
+    InvalidSetting,
+    OutOfOrder,
+    check_choice,
+    check_integer,
+    check_real,
+    check_truth,
+)
 from chary.shield.account import Account, EpisodeEnd
 from chary.shield.chains import Chain, Pool, Step
 from chary.shield.decision import (
@@ -45,6 +53,7 @@ class Shield(Generic[S]):
         match: whether a state is a chain's target: `same`, or `within(radius)`.
         votes: where every step is put to the vote of worlds, how they vote: every episode then keeps a
             deficit per world, and plans must be `PlanOfWorlds`.
+        span: the number of the user's units of reward per unit of rule and charges, for decisions.
 
     Attributes:
         finished: chains that became meta-rollouts.
@@ -84,6 +93,7 @@ class Shield(Generic[S]):
         chains: bool = True,
         match: Matcher[S] = same,
         votes: Votes | None = None,
+        span: float = 1.0,
     ) -> None:
         if not isinstance(rule, Rule):
             raise InvalidSetting(f"'rule' must be a Rule, got {shown(rule)}. Use Rule.strict(eta).")
@@ -99,6 +109,7 @@ class Shield(Generic[S]):
         self._patience = patience
         self._chains = chains
         self._votes = votes
+        self._span = check_real("span", span, low=0.0, open_low=True, open_high=True)
         self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
         self._episodes: dict[Hashable, Account[S]] = {}
         self._ended = 0
@@ -213,7 +224,8 @@ class Shield(Generic[S]):
         now.ledger = ledger
         deficit = ledger.deficit
         chain_id = -1 if chosen is None else chosen.id
-        decision = Decision(action, explored, cost, deficit, room(rule, deficit), now.number, chain_id, vote)
+        left = room(rule, deficit)
+        decision = Decision(action, explored, cost, deficit, left, now.number, chain_id, vote, self._span)
         now.pending = (self._pool.keep(s), decision)
         return decision
 
@@ -317,7 +329,9 @@ class Shield(Generic[S]):
         chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each, recall) for each in record["chains"]}
         self._ended, self.finished, self.abandoned, self.dropped, self.blocked = record["counters"]
         self._episodes = {
-            episode: Account.restored(plans[episode], chains, kept, self._rule, recall, self._votes)
+            episode: Account.restored(
+                plans[episode], chains, kept, self._rule, recall, self._votes, self._span
+            )
             for episode, *kept in record["episodes"]
         }
         self._pool.restore(record["started"], chains.values())

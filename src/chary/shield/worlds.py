@@ -54,14 +54,15 @@ class Vote(NamedTuple):
     deficit: float
     worst: float
 
-    def describe(self) -> str:
-        """Return the vote as a sentence, deficits in scaled units.
+    def describe(self, span: float = 1.0) -> str:
+        """Return the vote as a sentence; a scaled unit is worth `span` of the user's, `decision.span`.
 
         Example:
-            >>> Vote(True, 99, 100, 0.09, 0.13).describe()
-            'In 99 of 100 worlds within budget; worst world 0.13.'
+            >>> Vote(True, 99, 100, 0.09, 0.13).describe(span=200.0)
+            'In 99 of 100 worlds within budget; worst world 26.'
         """
-        return f"In {self.within} of {self.worlds} worlds within budget; worst world {self.worst:.3g}."
+        worst = self.worst * span
+        return f"In {self.within} of {self.worlds} worlds within budget; worst world {worst:.3g}."
 
 
 def upper(values: Sequence[float], panel: Panel) -> float:

@@ -21,11 +21,13 @@ from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_inte
 from chary.mdp import FiniteMDP
 from chary.model.risk_calibration import RiskRecord
 from chary.planner._backup import new_scratch
+from chary.policies import OwnBaseline
 from chary.simulation._blocks import BlockRun, Job
 from chary.simulation._calibration import differences_from, nearest_calibration
 from chary.simulation._canary_run import CanaryRun
 from chary.simulation._compiled import CompiledRun
 from chary.simulation._judge import COVERAGES, EVERYWHERE, mean_at_start, new_judge
+from chary.simulation._logged import LoggedStart
 from chary.simulation._player import FULL, PLANNERS
 from chary.simulation._record import new_record
 from chary.simulation._worlds_run import WorldsRun
@@ -33,7 +35,7 @@ from chary.simulation.run import EPISODE_COLUMNS, STEP_COLUMNS, CanaryLog, Chain
 from chary.standing import Grounds
 from chary.texts import shown
 
-__all__ = ["DRIVERS", "Simulation", "simulate"]
+__all__ = ["DRIVERS", "LoggedStart", "Simulation", "simulate"]
 
 
 DRIVERS = ("compiled", "step")
@@ -110,6 +112,8 @@ class Simulation:
 
     The arguments are those of `simulate`. A compiled run can be saved between blocks and resumed by another
     Simulation with the same arguments, in another process: the result is the same to the last bit.
+    Calibration passes two more: `logged`, episodes that are learnt from besides the random ones, and `own`,
+    the policy that posterior worlds have for their baseline; both with driver `compiled` alone.
 
     Example:
         >>> import chary
@@ -134,6 +138,8 @@ class Simulation:
         driver: str = "compiled",
         planner: str = "incremental",
         check_every: int = 0,
+        logged: LoggedStart | None = None,
+        own: OwnBaseline | None = None,
     ) -> None:
         if not isinstance(mdp, FiniteMDP):
             raise InvalidSetting(
@@ -181,6 +187,8 @@ class Simulation:
             seed=seed,
             prior=agent.prior_actions(mdp.setting, mdp),
             scratch=scratch,
+            logged=logged,
+            own=own,
         )
         self._run: BlockRun | _Stepping
         if driver == "step":

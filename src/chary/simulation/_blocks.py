@@ -17,10 +17,12 @@ from chary.errors import InvalidData
 from chary.mdp import FiniteMDP
 from chary.model.knowledge import LEARNT_RADII, Knowledge
 from chary.planner._backup import Scratch
+from chary.policies import OwnBaseline
 from chary.randomness import generator_for
 from chary.simulation._chains import FREE, Chains, Counter
 from chary.simulation._episode import Block, new_playing, new_world
 from chary.simulation._judge import Judge
+from chary.simulation._logged import LoggedStart
 from chary.simulation._loop import has_room
 from chary.simulation._record import Record
 from chary.simulation.run import CanaryLog, ChainLog
@@ -36,7 +38,8 @@ MOST_UNIFORMS = 1_000_000
 class Job(NamedTuple):
     """What a driver plays: the agent on the problem, and the record and the judge that the episodes go to.
 
-    `prior` are the baseline's actions as the specification resolves them, (S,) or (H, S).
+    `prior` are the baseline's actions as the specification resolves them, (S,) or (H, S). `logged` are
+    episodes to learn from after the random ones, and `own` is the policy that worlds have for their baseline.
     """
 
     record: Record
@@ -48,6 +51,8 @@ class Job(NamedTuple):
     seed: int
     prior: Ints
     scratch: Scratch
+    logged: LoggedStart | None = None
+    own: OwnBaseline | None = None
 
 
 class BlockRun(ABC):

@@ -24,7 +24,7 @@ from chary.simulation.run import CanaryLog
 
 def play_canary_steps(job: Job) -> Generator[int, None, CanaryLog]:
     """Fill the record with episodes played step by step through Gymnasium, and return the canary's log."""
-    record, mdp, spec, judge, episodes, _, seed, prior, scratch = job
+    record, mdp, spec, judge, episodes, _, seed, prior, scratch = job[:9]
     assert isinstance(spec, Canary)
     setting, env, columns = mdp.told(spec.reward), TabularEnv(mdp), record.episodes
     check_return_cap(mdp, spec.cap(setting))

@@ -55,7 +55,8 @@ class CompiledRun(BlockRun):
         H, S, P = setting.horizon, setting.n_states, setting.n_pairs
         shield = agent if isinstance(agent, CharyUCBVI) else None
         charge = CHARGES.index(shield.charge) if shield else PAPER
-        totals = {"episodes": episodes, "total_episodes": episodes + job.warmup}
+        before = job.warmup + (0 if job.logged is None else job.logged.episodes)
+        totals = {"episodes": episodes, "total_episodes": episodes + before}
         rank = agent.tie_rank(setting, generator_for(job.seed, "agent"))
         self.knowledge = Knowledge.empty(setting, agent.bounds, rank=rank, **totals)
         self._separate: Knowledge | None = None
@@ -139,6 +140,8 @@ class CompiledRun(BlockRun):
             return warm_block(block, self._world, target.rows, target.radii, self._playing)
 
         self._play_warmup(warm)
+        if self._job.logged is not None:
+            target.learn(*self._job.logged[1:])
 
     def _plan_baseline(self) -> None:
         """Plan by what is known so far, the upper value aside."""

@@ -34,7 +34,7 @@ from chary.simulation.run import CHAIN_COLUMNS, ChainLog
 
 def play_steps(job: Job) -> Generator[int, None, ChainLog]:
     """Fill the record with episodes played step by step, and return the log of chains."""
-    record, mdp, spec, judge, episodes, _, seed, prior, scratch = job
+    record, mdp, spec, judge, episodes, _, seed, prior, scratch = job[:9]
     env, columns = TabularEnv(mdp), record.episodes
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
     agent = _warmed(job, env)
@@ -62,7 +62,7 @@ def play_steps(job: Job) -> Generator[int, None, ChainLog]:
             playing.charges[t] = (
                 pinned.charge(t, step.state, step.action) if decision.explored and spec.shielded else 0.0
             )
-        columns.deficit[k] = episode.decisions[-1].deficit
+        columns.deficit[k] = episode.decisions[-1].deficit_scaled
         columns.length[k] = steps
         first_deviation_into(columns, k, arrays.baseline, playing, steps, everywhere)
         evaluate_truly_into(judge.v_true, judge.q_true, judge, arrays.baseline, 0, scratch)
@@ -106,7 +106,7 @@ def lay_out_into(playing: Playing, episode: Episode, mdp: FiniteMDP) -> None:
         playing.states[t], playing.states[t + 1] = step.state, step.next_state
         playing.actions[t], playing.explored[t] = step.action, decision.explored
         playing.pairs[t] = mdp.setting.pair_index[step.state, step.action]
-        playing.booked[t], playing.chains[t] = decision.charge, decision.chain
+        playing.booked[t], playing.chains[t] = decision.charge_scaled, decision.chain
 
 
 def scaled_return(episode: Episode, mdp: FiniteMDP) -> float:

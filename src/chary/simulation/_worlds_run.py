@@ -45,7 +45,12 @@ class WorldsRun(BlockRun):
         shield = agent if isinstance(agent, CharyUCBVI) else None
         generator = generator_for(job.seed, "agent")
         self._schedule = WorldSchedule(
-            agent, setting, prior=job.prior, rank=agent.tie_rank(setting, generator), generator=generator
+            agent,
+            setting,
+            prior=job.prior,
+            rank=agent.tie_rank(setting, generator),
+            generator=generator,
+            own=job.own,
         )
         schedule = self._schedule
         self._player = WorldPlayer(
@@ -85,6 +90,9 @@ class WorldsRun(BlockRun):
             return warm_worlds_block(block, self._world, rows, H, self._playing, self._seen)
 
         self._play_warmup(warm)
+        logged = self._job.logged
+        if logged is not None:
+            self._schedule.learn(logged.pairs, logged.nexts, logged.rewards)
         self._learn()
         self._begin_from(self._player.plan.baseline.copy())
 

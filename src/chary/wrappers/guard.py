@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
             "explored": self.refused is None,
             "refused": self.refused,
             **{name: getattr(self.decision, name) for name in ("charge", "deficit", "remaining")},
-            **({} if vote is None else {"vote": vote.describe()}),
+            **({} if vote is None else {"vote": vote.describe(self.decision.span)}),
         }
 
 

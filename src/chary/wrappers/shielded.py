@@ -30,7 +30,7 @@ class Shielded(gymnasium.Wrapper[Any, Any, Any, Any]):
       or the environment's `info["action_mask"]` excludes it. Then the baseline is played; its action may
       be the same;
     - `charge`, `deficit`, `remaining`: the cost of the step, the episode's ledger after it and the budget
-      left, in the guard's units (a TabularAgent's are those of rewards scaled to [0, 1]);
+      left, in the guard's units of reward;
     - `vote`: how posterior worlds voted, in a sentence, where there are any.
 
     Args:

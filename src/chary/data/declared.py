@@ -1,0 +1,123 @@
+"""Declared facts in files: the policy of today and known rewards, one row per state (and action)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chary.arrays import Floats, Ints
+from chary.data._columns import KINDS, Places, refusal, shown
+from chary.data._tables import FileTable
+from chary.errors import InvalidData, InvalidSetting, check_integer
+from chary.storage.files import as_path
+
+POLICY: Final = (("state", "action"), ("t", "state", "action"))
+REWARDS: Final = (("state", "action", "reward"), ("state", "action", "next_state", "reward"))
+SUFFIXES: Final = (".csv", ".parquet")
+# An action that is not declared.
+NOTHING = -1
+
+
+def read_policy(
+    path: str | Path,
+    *,
+    n_states: int,
+    horizon: int | None = None,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> Ints:
+    """Return a policy from a file with the columns `state, action`, or `t, state, action`.
+
+    Args:
+        path: A .csv or .parquet file with one row per state, or per step and state.
+        n_states: The number S of states.
+        horizon: The number H of steps, for a file with a column `t`.
+        labels: The texts of states and actions, as for `read_log`.
+
+    Returns:
+        Actions (S,) or (H, S), -1 where the file has none.
+
+    Raises:
+        InvalidData: if it has other columns, a row twice, or something else than numbers and labels.
+    """
+    S = check_integer("n_states", n_states, minimum=1)
+    columns, places = _read(path, POLICY, labels)
+    sizes = {"state": S}
+    if "t" in columns:
+        sizes = {"t": check_integer("horizon", horizon, minimum=1), **sizes}
+    return _filled(columns, places, sizes, "action", NOTHING).astype(np.int64)
+
+
+def read_rewards(
+    path: str | Path,
+    *,
+    n_states: int,
+    n_actions: int,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> Floats:
+    """Return known rewards from a file with the columns `state, action, reward`, and perhaps `next_state`.
+
+    Args:
+        path: A .csv or .parquet file with one row per state and action, or per state, action and next state.
+        n_states: The number S of states.
+        n_actions: The number A of actions.
+        labels: The texts of states and actions, as for `read_log`.
+
+    Returns:
+        Rewards (S, A) or (S, A, S) for `Setting.declare(reward=...)`, NaN where the file has none.
+
+    Raises:
+        InvalidData: if it has other columns, a row twice, or something else than numbers and labels.
+    """
+    S = check_integer("n_states", n_states, minimum=1)
+    A = check_integer("n_actions", n_actions, minimum=1)
+    columns, places = _read(path, REWARDS, labels)
+    sizes = {"state": S, "action": A} | ({"next_state": S} if "next_state" in columns else {})
+    return _filled(columns, places, sizes, "reward", np.nan)
+
+
+def _read(
+    path: str | Path, forms: Sequence[Sequence[str]], labels: Mapping[str, Sequence[str]] | None
+) -> tuple[dict[str, NDArray[Any]], Places]:
+    """Return the columns of a file that has those of one of the forms, and the places of its rows."""
+    source = as_path("path", path)
+    if source.suffix not in SUFFIXES:
+        raise InvalidSetting(f"'path' must end in {' or '.join(SUFFIXES)}, got {str(source)!r}.")
+    table = FileTable(source, {}, labels or {})
+    form = next((each for each in forms if sorted(each) == sorted(table.header)), None)
+    if form is None:
+        raise InvalidData(
+            f"{str(source)!r} must have the columns {' or '.join(', '.join(each) for each in forms)}, got "
+            f"{', '.join(map(shown, table.header[:9]))}."
+        )
+    columns, places = table.read({name: KINDS[name] for name in form})
+    if places.faults:
+        raise refusal(places.faults)
+    return columns, places._replace(faults=None)
+
+
+def _filled(
+    columns: Mapping[str, NDArray[Any]], places: Places, sizes: Mapping[str, int], name: str, empty: float
+) -> Floats:
+    """Return a table of these sizes with the values of a column at their places, and `empty` elsewhere."""
+    for each, size in sizes.items():
+        wrong = columns[each] >= size
+        places.refuse(each, f"lie in 0..{size - 1}", wrong, partial(_at, columns[each]))
+    index = tuple(columns[each] for each in sizes)
+    code = np.ravel_multi_index(index, tuple(sizes.values()))
+    again = np.ones(len(code), dtype=bool)
+    again[np.unique(code, return_index=True)[1]] = False
+    places.refuse(
+        name, f"be declared once per {', '.join(sizes)}", again, lambda i: f"{columns[name][i]} as another"
+    )
+    table = np.full(tuple(sizes.values()), empty)
+    table[index] = columns[name]
+    return table
+
+
+def _at(column: NDArray[Any], i: int) -> str:
+    return str(column[i])

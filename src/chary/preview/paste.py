@@ -1,0 +1,157 @@
+"""A recommended configuration, ready to paste: as a program, as TOML, and as a command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chary.agents.protocol import POSTERIOR
+from chary.data.declared import SUFFIXES
+from chary.preview.options import PreviewOptions, Source
+from chary.preview.problem import Problem
+
+LABEL = "recommended"
+PROVED = ("kl", "l1")
+
+
+def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
+    """Return a program from the log to an agent that has learnt it."""
+    setting, plain = problem.setting, problem.plain.n_states
+    S, A, padded = setting.n_states, setting.n_actions, problem.change == "padded"
+    labels = f", labels={options.labels!r}" if options.labels else ""
+    used = ["read_log"]
+    reading = "".join(f", {name}={value!r}" for name, value in (source.reading or {}).items())
+    lines: list[str] = []
+    if source.discretiser is not None:
+        used.append("load_discretiser")
+        lines.append(f"cells = load_discretiser({_text(str(source.discretiser))})")
+        reading += ", discretiser=cells"
+    change = {
+        "": "",
+        "padded": f".padded({setting.horizon}, {plain})",
+        "own ending": f".with_own_ending({plain})",
+    }
+    cut = ".cut_at()" if source.cut else ""
+    lines.append(f"log = read_log({_text(source.name)}{reading}){cut}{change[problem.change]}")
+    declared: dict[str, str] = {
+        "n_states": str(S),
+        "n_actions": str(A),
+        "horizon": str(setting.horizon),
+        "reward_range": repr((setting.scale.low, setting.scale.high)),
+    }
+    if setting.discount != 1.0:
+        declared["discount"] = repr(setting.discount)
+    if options.value_cap is not None:
+        declared["value_cap"] = repr(float(options.value_cap))
+    if setting.terminal.any():
+        declared["terminal"] = repr(np.flatnonzero(setting.terminal).tolist())
+    if options.allowed == "seen":
+        lines += [
+            f"allowed = np.zeros(({S}, {A}), dtype=bool)",
+            "allowed[log.state, log.action] = True",
+            "allowed[~allowed.any(axis=1)] = True",
+        ]
+    elif padded:
+        lines.append(f"allowed = np.ones(({S}, {A}), dtype=bool)")
+    if options.allowed == "seen" or padded:
+        declared["allowed"] = "allowed"
+    if padded:
+        lines.append(f"allowed[{plain}] = np.arange({A}) == 0  # the state after an ending")
+    if problem.limited is not None or padded:
+        lines.append(f"support = np.full(({S}, {A}), {S if problem.limited is None else problem.limited})")
+        lines += [f"support[{plain}] = 1"] if padded else []
+        declared["support"] = "support"
+    if options.rewards is not None:
+        lines += _told("rewards", options.rewards, f"n_states={plain}, n_actions={A}{labels}", used)
+        lines += [f"rewards = np.vstack([rewards, np.zeros((1, {A}))])"] if S > plain else []
+        declared["reward"] = "rewards"
+    lines.append(_call("setting = chary.Setting.declare", declared))
+    lines.append(_call("spec = chary.CharyUCBVI", {name: _text(value) for name, value in agent.items()}))
+    given = {"generator": f"np.random.default_rng({options.seed})"}
+    if options.max_episodes is not None and agent["bonus"] not in (POSTERIOR, "kl"):
+        given["max_episodes"] = repr(options.max_episodes)
+    if source.discretiser is not None:
+        given["discretiser"] = "cells"
+    if problem.own is not None:
+        lines += _told(
+            "policy", options.baseline, f"n_states={plain}, horizon={setting.horizon}{labels}", used
+        )
+        if S > plain:
+            lines.append("policy = np.append(policy, np.zeros((*policy.shape[:-1], 1), dtype=int), axis=-1)")
+        lines.append(f"own = chary.OwnBaseline.declare(policy, setting, role={_text(problem.own.role)})")
+        given["own"] = "own"
+    options_given = ", ".join(f"{name}={value}" for name, value in given.items())
+    lines.append(f"agent = chary.TabularAgent(spec, setting, {options_given})")
+    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())"]
+    head = ["import numpy as np", "", "import chary", f"from chary.data import {', '.join(sorted(used))}", ""]
+    return "\n".join(head + lines)
+
+
+def _told(name: str, given: object, sizes: str, used: list[str]) -> list[str]:
+    """Return the lines that read a declared policy or declared rewards, and note what they use."""
+    if not isinstance(given, (str, Path)):
+        return [f"# {name}: as given to the plan"]
+    if name == "policy" and Path(given).suffix not in SUFFIXES:
+        return [f"policy = {_text(str(given))}"]
+    used.append(f"read_{name}")
+    lines = [f"{name} = read_{name}({_text(str(given))}, {sizes})"]
+    return lines + (["policy = np.maximum(policy, 0)  # without a choice"] if name == "policy" else [])
+
+
+def _text(value: object) -> str:
+    """Return a value as it stands in a program, texts in double quotes."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _call(name: str, options: Mapping[str, str]) -> str:
+    """Return a call with one option per line."""
+    return "\n".join([f"{name}(", *(f"    {key}={value}," for key, value in options.items()), ")"])
+
+
+def as_toml(agent: Mapping[str, Any]) -> str:
+    """Return the budget and the agent as part of an experiment."""
+    lines = [f"etas = [{agent['eta']}]", "", "[[algorithms]]", f'label = "{LABEL}"', 'agent = "chary"']
+    lines.append('role = "ours"')
+    return "\n".join(
+        lines + [f"{name} = {json.dumps(each)}" for name, each in agent.items() if name != "eta"]
+    )
+
+
+def as_command(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
+    """Return what to do next: calibrate on siblings resampled from the log, or plan on held-out episodes.
+
+    Proved bounds need no calibration.
+    """
+    setting, proved = problem.setting, agent["bonus"] in PROVED
+    words = ["chary", "plan" if proved else "calibrate", source.name, *source.arguments]
+    declared: dict[str, Any] = {
+        "horizon": setting.horizon,
+        "reward-low": setting.scale.low,
+        "reward-high": setting.scale.high,
+        "n-states": problem.plain.n_states,
+        "n-actions": setting.n_actions,
+        "discount": None if setting.discount == 1.0 else setting.discount,
+        "value-cap": options.value_cap,
+        "support": options.support,
+        "allowed": None if options.allowed == "all" else options.allowed,
+    }
+    files = {"baseline": options.baseline, "rewards": options.rewards}
+    declared |= {name: given for name, given in files.items() if isinstance(given, (str, Path))}
+    if "baseline" in declared:
+        declared["role"] = options.role
+    declared |= {name.replace("_", "-"): value for name, value in agent.items() if name != "reward"}
+    if proved:
+        declared.pop("pool")
+        declared |= {"holdout": 0.2, "out": "plan"}
+    else:
+        # As many episodes as the log has, for want of a better number.
+        declared |= {"episodes": int((problem.log.t == 0).sum()), "out": "calibration.json"}
+    for name, value in declared.items():
+        if value is not None:
+            words += [f"--{name}", f"{value:.12g}" if isinstance(value, float) else str(value)]
+    return shlex.join(words)
