@@ -50,7 +50,7 @@ def differences_from(
         return differences
     if record.siblings is not None:
         same = record.options.get("digest") == mdp.digest
-        return () if same else (f"calibrated on siblings {record.siblings}, played another problem",)
+        return () if same else (f"calibrated on siblings {record.siblings}, played a variant of it",)
     # The problem whose siblings were played, to be compared to the last bit.
     other = make(record.problem, **record.options)
     same = mdp.setting.digest == other.setting.digest and all(
