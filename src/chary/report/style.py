@@ -80,11 +80,12 @@ def looks_of(experiment: Experiment) -> dict[str, Look]:
 
 
 def _free_look(taken: Sequence[Look]) -> Look:
-    """Return a look in the colour that is taken least often, with the first dash that is free."""
+    """Return a look in the colour that is taken least often; neighbours differ in their dashes too."""
     often = [sum(look.colour == PALETTE[colour] for look in taken) for colour in GROUP_COLOURS]
     colour = PALETTE[GROUP_COLOURS[often.index(min(often))]]
-    free = [dash for dash in DASHES if Look(colour, dash) not in taken]
-    return Look(colour, (free or DASHES)[0])
+    first = len(taken) % 2
+    dashes = [*DASHES[first:], *DASHES[:first]]
+    return Look(colour, next((dash for dash in dashes if Look(colour, dash) not in taken), dashes[0]))
 
 
 def algorithms_of(experiment: Experiment) -> list[AnyAlgorithm]:
