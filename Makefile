@@ -83,9 +83,9 @@ docs: $(DOCS_STAMP)
 # With these tools the suite builds the site and runs the notebook too.
 docs-tools: $(DOCS_STAMP)
 
-# Run the notebook and store its new outputs.
+# Run the notebooks and store their new outputs.
 notebook: $(DOCS_STAMP)
-	$(BIN)/python scripts/execute_notebook.py notebooks/first-steps.ipynb
+	$(BIN)/python scripts/execute_notebook.py notebooks/*.ipynb
 
 # Stable-Baselines3 and d3rlpy: for the adapters, for the example that uses them, and for the tests that compare the
 # deep learner with them. Without them those tests are skipped. Later versions of d3rlpy pin an old Gymnasium.

@@ -1,4 +1,4 @@
-"""Run a notebook and store its outputs: python scripts/execute_notebook.py notebooks/first-steps.ipynb."""
+"""Run notebooks and store their outputs: python scripts/execute_notebook.py notebooks/*.ipynb."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from nbclient import NotebookClient
 from traitlets.config import Config
 
 
-def main() -> None:
-    """Run the notebook, remove times and counts that would differ each time, and write it in place."""
-    path = Path(sys.argv[1])
+def execute(path: Path) -> None:
+    """Run a notebook, remove times and counts that would differ each time, and write it in place."""
     notebook = nbformat.read(path, as_version=4)
     # File sockets, because the kernel warns of open ports.
     config = Config({"KernelManager": {"transport": "ipc"}})
@@ -24,4 +23,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:]:
+        execute(Path(name))

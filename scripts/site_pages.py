@@ -21,9 +21,16 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "notebooks/first-steps.ipynb")
+FRONT = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    *sorted(f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")),
+)
 LINK = re.compile(r"(?<=\]\()(?!#|[a-z]+:)([^)#\s]+)")
 README_PART = re.compile(r"^<!-- README: (.*) -->$", flags=re.MULTILINE)
+# Code is a page, and the search passes it over: it would find each key of each experiment.
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 SHOWN_AS = {".py": "python", ".toml": "toml", "": "text"}
 
 
@@ -62,7 +69,9 @@ def site_files(path: str, config: MkDocsConfig) -> Iterator[File]:
             yield File.generated(config, posixpath.join(posixpath.dirname(uri), name), content=content)
     elif source.suffix in SHOWN_AS:
         code = source.read_text(encoding="utf-8").rstrip()
-        page = f'# `{source.name}`\n\n````{SHOWN_AS[source.suffix]} title="{path}"\n{code}\n````\n'
+        page = (
+            f'{NOT_SEARCHED}# `{source.name}`\n\n````{SHOWN_AS[source.suffix]} title="{path}"\n{code}\n````\n'
+        )
         yield File.generated(config, uri, content=page)
     else:
         yield File.generated(config, uri, abs_src_path=str(source))
@@ -134,5 +143,5 @@ def notebook_page(notebook: dict[str, Any], name: str) -> tuple[str, dict[str, b
                 parts.append(f"![Figure drawn by the code above]({picture})")
             else:
                 text = "".join(output.get("text", data.get("text/plain", "")))
-                parts.append(f"```text\n{text.rstrip()}\n```")
+                parts.append(f"``` {{ .text .output }}\n{text.rstrip()}\n```")
     return "\n\n".join(parts) + "\n", pictures

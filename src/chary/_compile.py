@@ -105,6 +105,23 @@ class KernelCache(FunctionCache):
         stamp = digest(), self._impl.locator.get_source_stamp()
         self._cache_file = IndexDataCacheFile(self._cache_path, name, stamp)
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code that is kept; without it numba compiles, which takes so long that it is said."""
+        found = super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        if found is None:
+            announce()
+        return found
+
+
+@cache
+def announce() -> None:
+    """Say on a terminal, once, that kernels are being compiled; the log's level "error" switches it off."""
+    text = "chary compiles its kernels for this computer, once: about a minute. Later starts load them."
+    log.info(text)
+    if sys.stderr is not None and sys.stderr.isatty() and log.isEnabledFor(logging.WARNING):
+        # Through print, which progress bars on the same terminal move up; the log has its own stream.
+        print(text, file=sys.stderr, flush=True)
+
 
 def cache_for(function: Callable[..., object]) -> FunctionCache | NullCache:
     """Return where the code of a kernel is kept: in a temporary folder or not at all where it has to be."""

@@ -29,6 +29,7 @@ class Drawn(HTMLParser):
         super().__init__()
         self.noted: dict[str, str | None] = {}
         self.plots: dict[str, dict[str, int]] = {}
+        self.grounds: set[str] = set()
         self._plot: str | None = None
         self._depth = 0
 
@@ -45,6 +46,7 @@ class Drawn(HTMLParser):
         if self._plot is not None:
             classes = (named.get("class") or "").split()
             self.plots[self._plot]["svg"] += "main-svg" in classes
+            self.grounds |= set(re.findall(r"background: (rgb\([\d, ]+\))", named.get("style") or ""))
             self.plots[self._plot]["traces"] += "trace" in classes
 
     def handle_endtag(self, tag: str) -> None:
@@ -73,7 +75,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return write_report(where)
 
 
-def opened(page: Path, profile: Path, width: int) -> tuple[Drawn, str]:
+def opened(page: Path, profile: Path, width: int, *flags: str) -> tuple[Drawn, str]:
     """Open the page and return what it became, and what the browser wrote about it."""
     answer = subprocess.run(
         [
@@ -89,6 +91,7 @@ def opened(page: Path, profile: Path, width: int) -> tuple[Drawn, str]:
             "--enable-logging=stderr",
             f"--user-data-dir={profile}",
             f"--window-size={width},1000",
+            *flags,
             "--virtual-time-budget=10000",
             "--dump-dom",
             page.as_uri(),
@@ -116,6 +119,15 @@ def test_every_figure_is_drawn_without_an_error(page: Path, tmp_path: Path, widt
     assert drawn.noted.get("data-drawn") == str(len(expected))
     empty = {key for key, parts in drawn.plots.items() if not (parts["svg"] and parts["traces"])}
     assert not empty
+
+
+def test_figures_are_as_dark_as_the_page(page: Path, tmp_path: Path) -> None:
+    by_day, _ = opened(page, tmp_path / "day", 1280, "--blink-settings=preferredColorScheme=1")
+    assert by_day.grounds == {"rgb(255, 255, 255)"}
+    at_night, said = opened(page, tmp_path / "night", 1280, "--blink-settings=preferredColorScheme=0")
+    assert at_night.grounds == {"rgb(27, 31, 36)"}
+    assert at_night.plots == by_day.plots
+    assert "CONSOLE" not in said
 
 
 def test_an_error_in_a_script_would_be_seen(page: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -62,6 +63,13 @@ def test_pages_ask_for_nothing_elsewhere(site: Path) -> None:
         for address in re.findall(r'<(?:script|img|link|iframe)\b[^>]*?(?:src|href)="(\w+://[^"]*)"', page)
     }
     assert not asked
+
+
+def test_the_search_finds_pages_and_no_raw_code(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert {"guide.html", "api.html"} <= found
+    assert not [page for page in found if re.search(r"\.(py|toml)\.html$", page)]
 
 
 def test_links_between_pages_lead_to_files_of_the_site(site: Path) -> None:

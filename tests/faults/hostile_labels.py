@@ -174,7 +174,7 @@ def charts_in_script(rng: random.Random) -> bool:
     name = name_of(rng).replace("\ud800", "")
     text = str(report_page._charts_json([chart_of(name)], 10))
     inside = "</script" not in text.lower() and "<!--" not in text
-    return inside and json.loads(text)[0]["data"][0]["legendgroup"] == name
+    return inside and json.loads(text)["charts"][0]["data"][0]["legendgroup"] == name
 
 
 SINKS: dict[str, Callable[[random.Random], bool]] = {

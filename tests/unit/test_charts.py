@@ -76,6 +76,13 @@ def test_a_band_is_a_translucent_polygon_of_the_line_s_colour() -> None:
     assert band["legendgroup"] == curve["legendgroup"] == "a"
 
 
+def test_many_bands_are_fainter_and_stand_behind_all_lines() -> None:
+    crowd = panel(*(line(name) for name in "abcdef"))
+    traces = plotly_figure(chart(crowd))["data"]
+    assert ["fill" in trace for trace in traces] == [True] * 6 + [False] * 6
+    assert {trace["fillcolor"] for trace in traces[:6]} == {"rgba(31,111,178,0.065)"}
+
+
 def test_what_is_not_known_is_left_out() -> None:
     (curve,) = plotly_figure(chart(panel(line(y=(math.nan, 2.0, 3.0), low=(), high=()))))["data"]
     assert curve["y"] == [None, 2, 3]
@@ -92,6 +99,15 @@ def test_zero_has_a_place_on_a_logarithmic_axis() -> None:
     assert axis["ticktext"][0] == "0"
     assert axis["tickvals"][0] == 0.1
     assert figure["data"][-1]["x"] == [0.1, 1, 10]
+
+
+def test_points_at_zero_stand_side_by_side() -> None:
+    several = panel(*(line(name, x=(0.0, 1.0, 10.0)) for name in "abc"), x_log=True, x_zero=0.1)
+    at_zero = [trace["x"][0] for trace in plotly_figure(chart(several))["data"] if "fill" not in trace]
+    assert at_zero == sorted(set(at_zero))
+    assert at_zero[1] == 0.1
+    # Still left of any rate: a single violation is three times as far.
+    assert at_zero[2] < 0.2
 
 
 @pytest.mark.parametrize(

@@ -293,7 +293,10 @@ def test_agents_lists_all_of_them_with_their_options(cli: Cli) -> None:
     rows = cli("agents", "--json").json()["agents"]
     assert [row["agent"] for row in rows] == list(AGENTS)
     assert "rule" in rows[0]["options"]
-    assert "chary " in cli("agents").out
+    lines = cli("agents").out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith((" ", "All take"))] == list(AGENTS)
+    assert any("calibration" in line for line in lines)
+    assert max(map(len, [*lines, *cli("problems").out.splitlines()])) <= 80
 
 
 def test_version_is_the_installed_one(cli: Cli) -> None:

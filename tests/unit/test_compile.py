@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import logging
 import os
 import re
@@ -123,6 +124,40 @@ def test_a_fix_of_the_budget_rule_takes_effect_in_a_folder_of_the_users(
     assert play(package, **folder).stdout == "True compiled\n"
     # The old code was replaced: nothing piles up.
     assert files == set((tmp_path / "cache").rglob("*.nb*")) != set()
+
+
+def heard(package: Path, cache: Path, before: str = "") -> str:
+    """Run the loop of the package in little where stderr is a terminal, and return what it said there."""
+    ours, theirs = os.openpty()
+    settings = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    env = {**settings, "PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(cache)}
+    code = f"{before}\nimport chary.simulation.loop"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=env, cwd=package.parent, stdout=subprocess.PIPE, stderr=theirs
+    ) as process:
+        process.communicate()
+    os.close(theirs)
+    said = b""
+    # Linux ends a terminal that nobody writes to with an error.
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert process.returncode == 0, said
+    return said.decode()
+
+
+def test_a_terminal_is_told_once_that_kernels_are_compiled(package: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pty", reason="no terminals here")
+    said = heard(package, tmp_path / "cache")
+    assert said.count("\n") == 1
+    assert said.startswith("chary compiles its kernels for this computer, once")
+    # Loaded code says nothing, and neither does a log that is told to be quiet.
+    assert heard(package, tmp_path / "cache") == ""
+    quiet = "import logging; logging.getLogger('chary').setLevel('ERROR')"
+    assert heard(package, tmp_path / "another", quiet) == ""
+    # Files and pipes are for results and errors.
+    assert play(package, NUMBA_CACHE_DIR=str(tmp_path / "third")).stderr == ""
 
 
 def test_a_package_that_cannot_be_written_needs_no_home(package: Path, tmp_path: Path) -> None:

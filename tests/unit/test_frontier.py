@@ -6,10 +6,12 @@ import csv
 import importlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import undrawn_figures
 from tests.tiny_sweep import play
 
 from chary.charts import Chart
@@ -134,8 +136,40 @@ def test_a_sweep_without_the_paper_s_algorithm_has_no_claims(sweep: Path) -> Non
     text = (sweep / "report" / "index.html").read_text(encoding="utf-8")
     assert 'id="claim-' not in text
     assert '<section id="claims"' not in text
+    assert 'href="#claims"' not in text
+    # No rule here leans on the gaps that the paper assumes to be small.
+    assert '<section id="assumptions"' not in text
     assert not (sweep / "report" / "tables" / "claims.csv").exists()
     assert json.loads((sweep / "report" / "claims.json").read_text())["claims"] == []
+
+
+def test_a_page_begins_with_the_frontier(sweep: Path) -> None:
+    text = (sweep / "report" / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<(?:section|figure) id="([^"]+)"', text)[:3] == [
+        "figures",
+        "figure-frontier",
+        "figure-regret",
+    ]
+    assert text.index('id="figure-violations"') < text.index('<section id="summary"')
+
+
+def test_algorithms_without_a_role_differ_in_their_colours_and_are_compared_with_the_first(
+    tmp_path: Path,
+) -> None:
+    names = ("mine", "yours", "hers", "his", "ours", "theirs")
+    several = tuple(Algorithm(label=name, agent="baseline") for name in names)
+    looks = looks_of(replace(experiment(), algorithms=several, studies=()))
+    assert len({look.colour for look in looks.values()}) == len(names)
+    two = tuple(Algorithm(label=name, agent=agent) for name, agent in (("mine", "chary"), ("yours", "ucbvi")))
+    folder = SweepFolder(tmp_path)
+    play(folder, replace(experiment(), algorithms=two, studies=()))
+    with undrawn_figures():
+        page = write_report(tmp_path)
+    with (page.parent / "tables" / "differences.csv").open(encoding="utf-8") as file:
+        assert [(row["algorithm"], row["less"]) for row in csv.DictReader(file)] == [("yours", "mine")]
+    text = page.read_text(encoding="utf-8")
+    assert "was broken by mine in" in text or "No algorithm broke even the smallest budget" in text
+    assert "2 seeds decide nothing" in text
 
 
 def test_what_a_canary_promises_is_not_taken_for_a_budget(sweep: Path) -> None:

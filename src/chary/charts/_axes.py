@@ -9,6 +9,8 @@ from chary.charts.chart import Panel, Series
 # A logarithmic axis shorter than this has ticks between powers of ten, and a still shorter one even steps.
 FEW_DECADES, ONE_DECADE = 2.0, 0.8
 MOST_TICKS = 5
+# How far the place of 0 reaches to each side, as a factor.
+ZERO_REACH = 1.6
 # Digits of a tick: as few as tell the ticks of an axis apart.
 DIGITS_OF_TICKS = (4, 6, 9, 16)
 # An axis that begins below this has ticks with exponents.
@@ -20,9 +22,19 @@ def known_ends(series: Series) -> list[int]:
     return [i for i in range(len(series.low)) if math.isfinite(series.low[i] + series.high[i])]
 
 
-def at(x: float, panel: Panel) -> float:
-    """Return where an x is drawn; on a logarithmic axis, 0 has a place of its own."""
-    return panel.x_zero if panel.x_zero is not None and x <= 0 else x
+def at(x: float, panel: Panel, series: Series) -> float:
+    """Return where an x is drawn; a logarithmic axis has a place for 0, where series stand side by side."""
+    if panel.x_zero is None or x > 0:
+        return x
+    there = [each for each in panel.series if any(value <= 0 for value in each.x)]
+    middle = (len(there) - 1) / 2
+    reach: float = ZERO_REACH ** ((there.index(series) - middle) / max(middle, 1.0))
+    return panel.x_zero * reach
+
+
+def bands_of(panel: Panel) -> int:
+    """Return the number of lines of a panel that have a band."""
+    return sum(series.kind == "line" and bool(known_ends(series)) for series in panel.series)
 
 
 def log_ticks(panel: Panel, letter: str) -> tuple[list[float], list[str]]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chary.charts._axes import at, from_zero, known_ends, log_ticks
+from chary.charts._axes import at, bands_of, from_zero, known_ends, log_ticks
 from chary.charts.chart import Chart, Panel, Series
-from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK, require_matplotlib
+from chary.charts.palette import AXIS, BAR_GROUP, BAR_OPACITY, GRID, INK, band_opacity, require_matplotlib
 from chary.texts import visible
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ PATTERNS: dict[str, Any] = {
 }
 # Where the text next to a point may be, in points from it, the best first.
 SIDES = ((6, 5), (6, -7), (-6, 5), (-6, -7), (6, 16), (6, -18), (-6, 16), (-6, -18), (6, 27), (6, -29))
-AXIS_END = "#9AA0A6"
 # Letters of a title that fit into an inch; longer titles are wrapped.
 TITLE_LETTERS = 10.5
 
@@ -91,8 +90,9 @@ def _literal(text: str) -> str:
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     bars = [series for series in panel.series if series.kind == "bars"]
+    opacity = band_opacity(bands_of(panel))
     for series in panel.series:
-        x = [at(value, panel) for value in series.x]
+        x = [at(value, panel, series) for value in series.x]
         style: dict[str, Any] = {"color": series.colour}
         if series.kind == "bars":
             width = BAR_GROUP / len(bars)
@@ -106,7 +106,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             known = np.isfinite(series.y)
             joined = np.array(x)[known], np.array(series.y)[known]
             axes.plot(*joined, linestyle=PATTERNS[series.dash], linewidth=1.6, **marker, **style)
-        _draw_interval(axes, series, x)
+        _draw_interval(axes, series, x, opacity)
         for place, y, mark in zip(x, series.y, series.marks, strict=False):
             text, first = _literal(mark), SIDES[0]
             font: dict[str, Any] = {"color": series.colour, "fontsize": 8, "va": "center"}
@@ -115,7 +115,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     if panel.x_zero is not None and positive:
         # The place for 0 is not part of the logarithmic axis.
         end = math.sqrt(panel.x_zero * min(positive))
-        axes.axvline(end, color=AXIS_END, linewidth=1.0, linestyle=PATTERNS["dot"])
+        axes.axvline(end, color=AXIS, linewidth=1.0, linestyle=PATTERNS["dot"])
     if (reach := from_zero(panel)) is not None:
         axes.set_ylim(*reach)
     for letter, axis, log in (("x", axes.xaxis, panel.x_log), ("y", axes.yaxis, panel.y_log)):
@@ -152,17 +152,19 @@ def _part_marks(axes: Axes) -> None:
         taken.append(box)
 
 
-def _draw_interval(axes: Axes, series: Series, x: Sequence[float]) -> None:
+def _draw_interval(axes: Axes, series: Series, x: Sequence[float], opacity: float) -> None:
     known = known_ends(series)
     if not known:
         return
     there, y, low, high = (np.take(each, known) for each in (x, series.y, series.low, series.high))
     if series.kind == "line":
-        axes.fill_between(there, low, high, color=series.colour, alpha=BAND_OPACITY, linewidth=0)
+        axes.fill_between(there, low, high, color=series.colour, alpha=opacity, linewidth=0, zorder=1.5)
         return
     ends = np.maximum([y - low, high - y], 0.0)
     colour = INK if series.kind == "bars" else series.colour
-    axes.errorbar(there, y, yerr=ends, fmt="none", ecolor=colour, elinewidth=1.0, capsize=2.5)
+    # Bars of their own are part of the finding; those of points stand behind all lines.
+    behind: dict[str, Any] = {} if series.kind == "bars" else {"alpha": BAR_OPACITY, "zorder": 1.5}
+    axes.errorbar(there, y, yerr=ends, fmt="none", ecolor=colour, elinewidth=1.0, capsize=2.5, **behind)
 
 
 def _handle(series: Series) -> Any:

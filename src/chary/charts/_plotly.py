@@ -6,9 +6,9 @@ import html
 import math
 from typing import Any
 
-from chary.charts._axes import any_above_zero, at, from_zero, known_ends, log_ticks
+from chary.charts._axes import any_above_zero, at, bands_of, from_zero, known_ends, log_ticks
 from chary.charts.chart import Chart, Panel, Series
-from chary.charts.palette import BAND_OPACITY, BAR_GROUP, GRID, INK
+from chary.charts.palette import AXIS, BAR_GROUP, BAR_OPACITY, GRID, GUIDE, INK, WHITE, band_opacity
 from chary.texts import visible
 
 # Digits of a number in an interactive figure: more than a screen can show.
@@ -38,12 +38,12 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
         # The buttons of plotly.js are above the titles of the first row.
         "margin": {"l": 56, "r": 10, "t": 50, "b": 46},
         "showlegend": False,
-        "paper_bgcolor": "#ffffff",
-        "plot_bgcolor": "#ffffff",
-        "modebar": {"bgcolor": "rgba(255,255,255,0.85)", "color": "#8A8F98", "activecolor": INK},
+        "paper_bgcolor": WHITE,
+        "plot_bgcolor": WHITE,
+        "modebar": {"bgcolor": _translucent(WHITE, 0.85), "color": GUIDE, "activecolor": INK},
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK},
         "hovermode": "x unified" if kinds <= {"line"} else "closest",
-        "hoverlabel": {"font": {"size": 11}, "namelength": -1},
+        "hoverlabel": {"bgcolor": WHITE, "font": {"size": 11, "color": INK}, "namelength": -1},
         "barmode": "group",
         "bargap": 1 - BAR_GROUP,
         "annotations": [],
@@ -73,8 +73,9 @@ def plotly_figure(chart: Chart, *, columns: int | None = None) -> dict[str, Any]
                 "font": {"size": 12},
             }
         )
-        for series in panel.series:
-            data += _traces(series, panel, number)
+        traces = [trace for series in panel.series for trace in _traces(series, panel, number)]
+        # What is drawn later covers what was drawn before: bands stand behind all lines.
+        data += sorted(traces, key=lambda trace: "fill" not in trace)
     return {"data": data, "layout": layout}
 
 
@@ -83,12 +84,12 @@ def _axis(panel: Panel, letter: str, anchor: str, domain: list[float]) -> dict[s
         "anchor": anchor,
         "domain": [round(edge, 4) for edge in domain],
         "gridcolor": GRID,
-        "linecolor": "#9AA0A6",
+        "linecolor": AXIS,
         "showline": True,
         "zeroline": False,
         "ticks": "outside",
         "ticklen": 4,
-        "tickcolor": "#9AA0A6",
+        "tickcolor": AXIS,
         "automargin": True,
         "exponentformat": "none",
         "separatethousands": True,
@@ -119,7 +120,7 @@ def _traces(series: Series, panel: Panel, number: str) -> list[dict[str, Any]]:
         "legendgroup": series.label,
         "name": _escaped(series.label),
     }
-    x = [_short(at(value, panel)) for value in series.x]
+    x = [_short(at(value, panel, series)) for value in series.x]
     trace: dict[str, Any] = {**place, "type": "scatter", "x": x, "y": [_short(value) for value in series.y]}
     known = known_ends(series)
     traces = []
@@ -140,7 +141,7 @@ def _traces(series: Series, panel: Panel, number: str) -> list[dict[str, Any]]:
                 "x": there + there[::-1],
                 "y": [_short(series.low[i]) for i in known] + [_short(series.high[i]) for i in known[::-1]],
                 "fill": "toself",
-                "fillcolor": _translucent(series.colour),
+                "fillcolor": _translucent(series.colour, band_opacity(bands_of(panel))),
                 "line": {"width": 0},
                 "hoverinfo": "skip",
             }
@@ -151,7 +152,7 @@ def _traces(series: Series, panel: Panel, number: str) -> list[dict[str, Any]]:
             "symmetric": False,
             "array": [_distance(high, y) for high, y in zip(series.high, series.y, strict=True)],
             "arrayminus": [_distance(y, low) for y, low in zip(series.y, series.low, strict=True)],
-            "color": INK if series.kind == "bars" else series.colour,
+            "color": INK if series.kind == "bars" else _translucent(series.colour, BAR_OPACITY),
             "thickness": 1.2,
             "width": 4,
         }
@@ -209,6 +210,6 @@ def _distance(high: float, low: float) -> float | int | None:
     return _short(max(high - low, 0.0))
 
 
-def _translucent(colour: str) -> str:
+def _translucent(colour: str, opacity: float) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{BAND_OPACITY})"
+    return f"rgba({red},{green},{blue},{opacity:.3g})"

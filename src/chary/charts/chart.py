@@ -116,6 +116,11 @@ class Chart:
         return len(self.panels) if len(self.panels) <= 3 else 2
 
     @property
+    def intervals(self) -> bool:
+        """Whether anything in the figure has an interval that can be hidden: a band, or bars at points."""
+        return any(series.low and series.kind != "bars" for panel in self.panels for series in panel.series)
+
+    @property
     def labels(self) -> dict[str, Series]:
         """The first series of every label, for the legend; labels that an axis already names are left out."""
         found: dict[str, Series] = {}

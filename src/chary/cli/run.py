@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions
-from chary.cli.terminal import progress, say, show
+from chary.cli.terminal import describe, progress, say, show
 from chary.errors import InvalidSetting, check_choice
 from chary.presets import preset
 from chary.storage.archives import npy_array
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from chary.model.calibration import CalibrationRecord
     from chary.model.risk_calibration import RiskRecord
 
-SHOWN = "problem states actions pairs horizon episodes warmup eta bonus reward gymnasium".split()
+# What a terminal of 80 columns has room for; --json has the rest.
+SHOWN = "problem states actions horizon eta bonus reward".split()
 
 log = logging.getLogger("chary")
 
@@ -167,10 +168,9 @@ def _agents(*, as_json: Json = False) -> None:
     if as_json:
         say(json_line({"agents": rows, "shared_options": shared}))
         return
-    show(
-        ("agent", "what it does", "its options"),
-        [(row["agent"], row["summary"], ", ".join(row["options"]) or "-") for row in rows],
-    )
+    for row in rows:
+        options = f"options: {', '.join(row['options'])}" if row["options"] else ""
+        describe(row["agent"], row["summary"], options)
     say(f"All take: {', '.join(shared)}.")
 
 

@@ -6,11 +6,15 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from chary.texts import visible
+
+# Where the texts about a name begin, and where they end, in columns.
+INDENT, NARROW = 10, 80
 
 log = logging.getLogger("chary")
 
@@ -186,6 +190,16 @@ def show(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
         say("  ".join(cells).rstrip())
+
+
+def describe(name: str, *texts: str) -> None:
+    """Print a name with some texts about it, one below the other, at most `NARROW` columns wide."""
+    start = visible(name).ljust(INDENT - 1) + " "
+    for text in filter(None, texts):
+        lines = textwrap.wrap(visible(text), NARROW - INDENT)
+        for line in lines:
+            say(start + line)
+            start = " " * INDENT
 
 
 def _is_number(cell: str) -> bool:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import chary
+from chary.charts.palette import night_of
 from chary.errors import check_installed
 from chary.texts import visible
 
@@ -104,7 +105,7 @@ def _sources(content: str) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("chary.pages"),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
@@ -112,3 +113,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["hue"] = _hue
+    return environment
+
+
+def _hue(colour: str) -> str:
+    """Return the style of an element of class `hue`: its colour by day and at night.
+
+    Example:
+        >>> _hue("#0B3C6B")
+        '--day:#0B3C6B;--night:#A9B4FF'
+    """
+    return f"--day:{colour};--night:{night_of(colour)}"

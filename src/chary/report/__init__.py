@@ -96,7 +96,8 @@ def _claims_json(parts: Parts, measured: Measured) -> bytes:
     from chary.report.tables import promises_of
 
     content["promises"] = [
-        {"of": having, "standing": standing.to_json()} for having, standing in promises_of(measured).items()
+        {"of": having, "standing": standing.to_json()}
+        for having, standing in promises_of(measured, measured.places).items()
     ]
     if parts.reading:
         content["reading"] = list(parts.reading)

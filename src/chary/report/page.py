@@ -8,6 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from chary.charts import Chart, plotly_figure, thinned
+from chary.charts.palette import NIGHT
 from chary.errors import InvalidSetting, check_installed
 from chary.pages import Table, data, render
 from chary.pages import script as as_script
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 PAGE_LIMIT = 6_000_000
 THINNER = (100, 50, 25, 12, 6)
 
-# The names of the sections by key, in their order.
+# The names of the sections by key, in their order: what was found, what was promised, then everything else.
 SECTIONS = {
+    "figures": "Figures",
     "summary": "Summary",
     "promises": "Promises",
-    "claims": "Claims",
-    "figures": "Figures",
+    "claims": "Claims of the paper",
+    "more": "More figures",
+    "studies": "Studies",
     "tables": "Tables",
     "differences": "Paired differences",
     "assumptions": "Assumptions",
@@ -38,6 +41,12 @@ SECTIONS = {
     "runtime": "Runtime",
     "provenance": "Provenance",
 }
+
+# The figures of the first section, and those of sections of their own; those of studies are in theirs.
+LEADING = ("frontier", "regret", "returns", "violations", "best", "table-1")
+OWN_SECTION = ("coverage", "runtime")
+ALL_FIGURES = ("figures", "more", "studies")
+STUDY = "study-"
 
 DASH_STROKES = {"solid": "", "dash": "6 3", "dot": "2 3", "dashdot": "6 3 2 3"}
 SHOWN_RUNS = 40
@@ -131,7 +140,7 @@ def _charts_json(charts: Sequence[Chart], points: int) -> Markup:
         # A box that lists all series covers a small screen.
         narrow |= {"hovermode": "closest", "margin": {**narrow["margin"], "l": 44, "r": 4}}
         figures.append({"key": chart.key, "data": wide["data"], "wide": wide["layout"], "narrow": narrow})
-    return data(figures)
+    return data({"charts": figures, "night": NIGHT})
 
 
 def _values(page: Page) -> dict[str, Any]:
@@ -139,9 +148,16 @@ def _values(page: Page) -> dict[str, Any]:
     experiment, measured, parts = page.experiment, page.measured, page.parts
     conditions = experiment.conditions
     seeds = (conditions.first_seed, conditions.first_seed + conditions.seeds - 1)
+    placed = _placed(parts.charts)
+    main = [place for place in measured.places if place.study == MAIN]
+    others = [place for place in measured.places if place.study != MAIN]
     return {
         "title": experiment.title or experiment.name,
-        "sections": {key: name for key, name in SECTIONS.items() if key not in parts.without},
+        "sections": {
+            key: name
+            for key, name in SECTIONS.items()
+            if key not in parts.without and (placed.get(key) or key not in ALL_FIGURES)
+        },
         "experiment": experiment,
         "conditions": conditions,
         "etas": ", ".join(f"{eta:g}" for eta in conditions.etas),
@@ -153,13 +169,14 @@ def _values(page: Page) -> dict[str, Any]:
         "verdicts": count_verdicts(parts.claims),
         "possible_verdicts": VERDICTS,
         "fewest_seeds": FEWEST_SEEDS,
-        "charts": parts.charts,
+        "charts": placed,
         "strokes": DASH_STROKES,
         "colours": {label: look.colour for label, look in looks_of(experiment).items()},
         "summaries": _summaries(measured, parts.summary),
         "differences": _differences(parts),
         "files": [*parts.tables, *(["claims"] if parts.claims else [])],
-        "promises": promises_of(measured),
+        "promises": promises_of(measured, main),
+        "promises_of_studies": promises_of(measured, others),
         "command": page.command,
         "toml": experiment.to_toml(),
         **_unfinished(page),
@@ -167,6 +184,16 @@ def _values(page: Page) -> dict[str, Any]:
         "provenance": _provenance(measured),
         **parts.values,
     }
+
+
+def _placed(charts: Sequence[Chart]) -> dict[str, list[Chart]]:
+    """Return the charts by the section that shows them."""
+    placed: dict[str, list[Chart]] = {key: [] for key in (*ALL_FIGURES, *OWN_SECTION)}
+    for chart in charts:
+        own = chart.key if chart.key in OWN_SECTION else "figures" if chart.key in LEADING else "more"
+        placed["studies" if chart.key.startswith(STUDY) else own].append(chart)
+    placed["figures"].sort(key=lambda chart: LEADING.index(chart.key))
+    return placed
 
 
 def _unfinished(page: Page) -> dict[str, Any]:

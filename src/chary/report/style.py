@@ -12,7 +12,7 @@ import numpy as np
 from chary.arrays import Floats
 from chary.charts import Chart, Panel, Series
 from chary.charts.chart import DASHES
-from chary.charts.palette import PALETTE
+from chary.charts.palette import GUIDE, PALETTE
 from chary.report.claims import say, say_rate
 from chary.report.measured import Measured, Place
 from chary.sweeps.family import AnyAlgorithm
@@ -35,16 +35,15 @@ LOOKS: dict[str, tuple[tuple[str, str], ...]] = {
         ("blue", "dash"),
     ),
     "naive": (("orange", "dot"), ("vermillion", "dot")),
-    "": (("grey", "solid"), ("grey", "dashdot"), ("purple", "dashdot"), ("green", "dashdot")),
 }
-# Groups differ in their colours, the settings of a group in their dashes.
+# Groups differ in their colours, the settings of a group in their dashes. Algorithms without role and group
+# take the colours that are left, in this order.
 GROUP_COLOURS = ("vermillion", "green", "blue", "orange", "purple", "grey", "light blue", "dark blue")
-GUIDE = "#8A8F98"
 # A line with fewer points shows them.
 SPARSE = 30
 # Intervals of two or three seeds are very wide: an axis ends at this many times the largest mean, and a
 # logarithmic one a power of ten from it.
-REACH, DECADE = 2.0, 10.0
+REACH, DECADE = 1.5, 10.0
 
 
 class Look(NamedTuple):
@@ -59,19 +58,34 @@ def looks_of(experiment: Experiment) -> dict[str, Look]:
     looks: dict[str, Look] = {}
     taken: dict[str, int] = {}
     groups: dict[str, list[str]] = {}
-    for algorithm in algorithms_of(experiment):
+    algorithms = algorithms_of(experiment)
+    for algorithm in algorithms:
         if algorithm.group:
             members = groups.setdefault(algorithm.group, [])
             members.append(algorithm.label)
             colour = GROUP_COLOURS[[*groups].index(algorithm.group) % len(GROUP_COLOURS)]
             dash = DASHES[(len(members) - 1) % len(DASHES)]
-        else:
+        elif algorithm.role:
             role = "ours" if algorithm.role == "chosen" else algorithm.role
             choices = LOOKS[role]
             colour, dash = choices[taken.get(role, 0) % len(choices)]
             taken[role] = taken.get(role, 0) + 1
+        else:
+            continue
         looks[algorithm.label] = Look(PALETTE[colour], dash)
+    for algorithm in algorithms:
+        if algorithm.label not in looks:
+            looks[algorithm.label] = _free_look(list(looks.values()))
     return looks
+
+
+def _free_look(taken: Sequence[Look]) -> Look:
+    """Return a look in the colour that is taken least often; neighbours differ in their dashes too."""
+    often = [sum(look.colour == PALETTE[colour] for look in taken) for colour in GROUP_COLOURS]
+    colour = PALETTE[GROUP_COLOURS[often.index(min(often))]]
+    first = len(taken) % 2
+    dashes = [*DASHES[first:], *DASHES[:first]]
+    return Look(colour, next((dash for dash in dashes if Look(colour, dash) not in taken), dashes[0]))
 
 
 def algorithms_of(experiment: Experiment) -> list[AnyAlgorithm]:
@@ -221,7 +235,7 @@ class Lines:
         )
         if not any(self.measured.rate(place).violations for place in places):
             note += " No algorithm broke any budget."
-        return Chart(key="frontier", title=title, caption=note, panels=(panel,))
+        return Chart(key="frontier", title=title, caption=note, panels=(panel,), height=1.4)
 
     def budget_use(
         self, key: str, title: str, caption: str, panels: Mapping[str, str], keepers: Sequence[str]
@@ -367,7 +381,7 @@ def _decade(panel: Panel) -> Panel:
 
 def none_of(column: str, series: Sequence[Series]) -> str:
     """Return an addition to the title of a panel whose lines would be hidden by the axis: no violations."""
-    empty = column == "violations" and not any(value > 0 for one in series for value in one.y)
+    empty = column.startswith("violations") and not any(value > 0 for one in series for value in one.y)
     return ": no violations" if empty else ""
 
 

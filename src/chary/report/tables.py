@@ -44,10 +44,10 @@ def place_row(measured: Measured, place: Place) -> dict[str, Any]:
     }
 
 
-def promises_of(measured: Measured) -> dict[str, Standing]:
-    """Return every standing in a sweep, by the algorithms, studies and budgets that have it."""
+def promises_of(measured: Measured, places: Sequence[Place]) -> dict[str, Standing]:
+    """Return every standing of some places, by the algorithms, studies and budgets that have it."""
     by_standing: dict[Standing, dict[str, list[str]]] = {}
-    for place in measured.places:
+    for place in places:
         study = "" if place.study == MAIN else f" ({place.study}{place.variant and f', {place.variant}'})"
         having = by_standing.setdefault(measured.standing(place), {})
         having.setdefault(f"{place.algorithm}{study}", []).append(f"{place.budget:g}")
@@ -106,6 +106,8 @@ def paired_rows(
 ) -> list[dict[str, Any]]:
     """Return paired differences at equal seeds: every algorithm minus the first that has a role.
 
+    Where no algorithm has one of the roles, it is minus the first of all.
+
     Args:
         measured: The sweep.
         roles: The roles to compare with.
@@ -114,11 +116,12 @@ def paired_rows(
     """
     rows = []
     for place in measured.places:
-        for role in roles:
-            label = measured.first(role, study=place.study, variant=place.variant)
-            if label in (None, place.algorithm) or not compared(place, role):
+        where = {"study": place.study, "variant": place.variant}
+        firsts = {role: label for role in roles if (label := measured.first(role, **where)) is not None}
+        for role, label in (firsts or {"": measured.algorithms(**where)[0]}).items():
+            if label == place.algorithm or not compared(place, role):
                 continue
-            other = place._replace(algorithm=str(label))
+            other = place._replace(algorithm=label)
             if not measured.has(other) or not measured.common(place, other):
                 continue
             row = place_row(measured, place)

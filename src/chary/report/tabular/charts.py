@@ -53,11 +53,11 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     maker = _Maker(Lines(measured, looks_of(experiment)), experiment.conditions.delta)
     frontiers: list[Chart | None] = [*frontiers_of(experiment, maker.lines)]
     charts = [
+        *(frontiers or [maker.frontier()]),
         maker.regret(),
         maker.violations(),
         maker.violations_incumbent(),
         maker.baseline_value(),
-        *(frontiers or [maker.frontier()]),
         maker.deficit(),
         maker.deficit_over_time(),
         maker.exploring(),
@@ -235,9 +235,9 @@ class _Maker:
         free = self.measured.first("unconstrained")
         if free is None:
             return None
-        panels = []
+        panels: list[Panel] = []
         for (other,) in self.measured.together(free):
-            labels = self.measured.algorithms(roles=("paper", "ours", "chosen"))
+            labels = self._with_roles("paper", "ours", "chosen")
             found = (self._ratio_line(other._replace(algorithm=label), other) for label in labels)
             series = [line for line in found if line is not None]
             if series:
@@ -266,11 +266,15 @@ class _Maker:
         band = ratio_band(ours[:, settled], theirs[:, settled])
         return self.lines.line_of(place.algorithm, episodes[settled], *band)
 
+    def _with_roles(self, *roles: str) -> list[str]:
+        """Return the algorithms with some roles, or all of an experiment without the paper's algorithm."""
+        return self.measured.algorithms(roles=roles if self.measured.first("paper") else ())
+
     def scaling(self) -> Chart | None:
         budgets = [budget for budget in self.measured.budgets() if budget > 0]
         if len(budgets) < 2:
             return None
-        labels = self.measured.algorithms(roles=("paper", "ours", "chosen", "unconstrained"))
+        labels = self._with_roles("paper", "ours", "chosen", "unconstrained")
         series = [self.lines.against(label, "regret", budgets) for label in labels]
         paper = self.measured.first("paper")
         if paper is not None and len(places := self.lines.places(paper, budgets)) >= 2:

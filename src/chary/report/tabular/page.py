@@ -54,9 +54,11 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     )
     asked = [study.name for study in experiment.studies if study.claims]
     claims = answer_claims(measured, facts, asked)
-    if not any(algorithm.role == PAPER for algorithm in algorithms_of(experiment)):
+    of_paper = any(algorithm.role == PAPER for algorithm in algorithms_of(experiment))
+    if not of_paper:
         # A sweep without the paper's algorithm was not made for its claims.
         claims = [claim for claim in claims if claim.findings]
+    leaning = any("gaps" in fact for place in measured.places for fact in measured.standing(place).given)
     canaries = canary_rows(measured)
     frontier = frontier_rows(experiment, measured)
     return Parts(
@@ -70,11 +72,14 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
         },
         summary=summary_cells(measured),
         compared=DIFFERENCES,
-        without=() if claims else ("claims",),
+        without=[
+            *([] if claims else ["claims"]),
+            *([] if of_paper or leaning else ["assumptions"]),
+        ],
         values={
             "frontier": frontier_table(experiment, measured),
             "canaries": canary_table(canaries),
-            "smallest": _smallest_budget(measured),
+            "smallest": _smallest_budget(measured, of_paper),
             "target": next((claim for claim in claims if claim.key == "g1" and claim.findings), None),
             "same": [line for label in measured.algorithms() if (line := same_results(measured, label))],
             "key_numbers": key_table(measured, key_cells(measured)),
@@ -97,13 +102,14 @@ def _assumptions(mdp: FiniteMDP, etas: Sequence[float]) -> list[AssumptionReport
     return reports[::-1]
 
 
-def _smallest_budget(measured: Measured) -> dict[str, str] | None:
+def _smallest_budget(measured: Measured, of_paper: bool) -> dict[str, str] | None:
     """Return how often each algorithm broke the smallest budget, and its regret, in a sentence around it."""
     budgets = measured.budgets()
+    roles = ("unconstrained", "conservative", "paper", "ours", "chosen") if of_paper else ("",)
     places = [
         place
-        for role in ("unconstrained", "conservative", "paper", "ours", "chosen")
-        for label in measured.algorithms(roles=(role,))
+        for role in roles
+        for label in measured.algorithms(roles=(role,) if role else ())
         if measured.has(place := Place(label, budgets[0]))
     ]
     if not places:

@@ -63,7 +63,6 @@ def summary_cells(measured: Measured) -> Cells:
     return (
         ("algorithm", lambda place: place.algorithm),
         ("regret, mean (95\N{NO-BREAK SPACE}%)", lambda place: say(measured.mean(place, "regret"))),
-        ("regret, IQM", lambda place: say_value(interquartile_mean(measured.column(place, "regret")))),
         *violation_cells(measured),
         ("… incumbent", incumbent),
         ("largest z*", lambda place: say_value(float(measured.column(place, "true_deficit_max").max()))),
@@ -75,7 +74,6 @@ def summary_cells(measured: Measured) -> Cells:
         ("deviating steps", lambda place: f"{measured.mean(place, 'deviating_steps').value:,.0f}"),
         ("baseline's value, first → last (falls)", baseline),
         ("standing", lambda place: measured.text(place, "standing")),
-        ("seconds", lambda place: say_value(_seconds(measured, place))),
     )
 
 
@@ -132,7 +130,10 @@ def canary_table(rows: list[dict[str, Any]]) -> Table | None:
 
 
 def difference_rows(measured: Measured) -> list[dict[str, Any]]:
-    """Return paired differences: every algorithm minus UCBVI, our variants minus the paper's variant."""
+    """Return paired differences: every algorithm minus UCBVI, our variants minus the paper's variant.
+
+    Experiments without these compare with their first algorithm.
+    """
 
     def compared(place: Place, role: str) -> bool:
         return role != "paper" or measured.role(place) in ("ours", "chosen", "naive")
