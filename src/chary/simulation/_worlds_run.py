@@ -59,18 +59,9 @@ class WorldsRun:
         self._schedule = WorldSchedule(
             agent, setting, prior=prior, rank=agent.tie_rank(setting, generator), generator=generator
         )
-        schedule = self._schedule
-        self._player = WorldPlayer(
-            rows=schedule.worlds.rows,
-            shape=schedule.shape,
-            plan=new_world_plan(setting, K, EXPLORERS),
-            rule=schedule.rule,
-            panel=schedule.panel,
-            priced=agent.shielded,
-            deficits=np.zeros(schedule.ledgers),
-            charges=np.zeros(schedule.ledgers),
-            gaps=np.zeros(K),
-        )
+        self._planned = new_world_plan(setting, K, EXPLORERS)
+        # The deficits of an episode, and room for the charges and the gaps of a step.
+        self._lanes = (*np.zeros((2, self._schedule.ledgers)), np.zeros(K))
         self.chains = new_chains(
             setting.n_states,
             setting.n_actions,
@@ -107,7 +98,7 @@ class WorldsRun:
         while blocks.done < self._warmup:
             blocks.play_next(self._warmup, warm)
         self._learn()
-        self._begin_from(self._player.plan.baseline.copy())
+        self._begin_from(self._planned.baseline.copy())
 
     def advance(self) -> int:
         """Play one more block and return how many episodes are done."""
@@ -201,13 +192,12 @@ class WorldsRun:
         self._plan()
 
     def _plan(self) -> None:
-        player = self._player._replace(rows=self.worlds.rows)
-        self._player = player = player._replace(plan=self._schedule.planned(player.plan))
+        self._planned = plan = self._schedule.planned(self._planned)
         judge = self._judge
         # A chain without a step has no explorer to be true to: it takes the newest.
         for slot in np.flatnonzero((self.chains.status == PENDING) & (self.chains.length == 0)):
-            self.chains.explorer[slot] = player.plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
-        judge.v_true[:] = true_value(judge, player.plan.baseline, self._scratch)
+            self.chains.explorer[slot] = plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
+        judge.v_true[:] = true_value(judge, plan.baseline, self._scratch)
         self._worth = mean_at_start(judge, judge.v_true)
 
     def _play(self, block: Block) -> int:
@@ -216,10 +206,23 @@ class WorldsRun:
         return self._call(block)
 
     def _call(self, block: Block) -> int:
+        schedule, (deficits, charges, gaps) = self._schedule, self._lanes
+        # Made here: a player that lived on would keep the worlds that were fitted before.
+        player = WorldPlayer(
+            rows=self.worlds.rows,
+            shape=schedule.shape,
+            plan=self._planned,
+            rule=schedule.rule,
+            panel=schedule.panel,
+            priced=self._agent.shielded,
+            deficits=deficits,
+            charges=charges,
+            gaps=gaps,
+        )
         return play_worlds_block(
             block,
             self._world,
-            self._player,
+            player,
             self.chains,
             self._judge,
             self._playing,
