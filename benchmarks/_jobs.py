@@ -45,11 +45,13 @@ def play(job: str) -> dict[str, Any]:
     }
 
 
-def play_all(jobs: Iterable[dict[str, Any]], *, worker: Callable[[str], Any] = play) -> list[Any]:
-    """Play all jobs on all cores, in order, with a line of progress on stderr."""
+def play_all(
+    jobs: Iterable[dict[str, Any]], *, worker: Callable[[str], Any] = play, workers: int | None = None
+) -> list[Any]:
+    """Play all jobs in so many processes (default one per core), in order; progress goes to stderr."""
     work = [json.dumps(job) for job in jobs]
     results = []
-    with worker_pool(os.cpu_count() or 1) as pool:
+    with worker_pool(workers or os.cpu_count() or 1) as pool:
         for result in pool.map(worker, work):
             results.append(result)
             print(f"\r{len(results)}/{len(work)} runs", end="", file=sys.stderr, flush=True)

@@ -1,117 +1,65 @@
 """Posterior worlds measured: small problems, the honesty of their risk, a clinic, and chains.
 
-python benchmarks/worlds.py [--part small|risk|clinic|chains] [--seeds 10] [--quick] [--redraw]
+python benchmarks/worlds.py [--part small|risk|clinic|chains] [--problem NAME] [--method NAME] [--seeds 10]
 
 Every part has one configuration, the defaults of `CharyUCBVI(bonus="posterior")`. They were chosen on seeds
 from 1000 on; the seeds here are 0, 1, ...
 
-- `small`: riverswim, corridor, inventory and a random MDP, after 500 and after 5 random episodes; 1,000
-  episodes, known rewards. Worlds with chains on and off, the posterior baseline alone, PSRL and UCBVI (kl).
-  Another row gives worlds the expected rewards r(s, a) in place of r(s, a, s').
+- `small`: riverswim, corridor, inventory and a random MDP, after 500 random episodes, after 5, and after a
+  log of 500 episodes of an incumbent, 5 % of whose decisions are random; 1,000 episodes, known rewards.
+  Worlds with chains on and off, the posterior baseline alone, PSRL and UCBVI (kl). Where rewards depend on
+  the successor, another row gives worlds the expected rewards r(s, a) in place of r(s, a, s').
 - `risk`: violations per 1,000 episodes at nominal 5 %, 1 % and 0.1 %, after 5 random episodes: inventory, 100
   siblings of it, and 100 MDPs with deterministic rows, whose actions are unrelated. The interval is a cluster
-  bootstrap over runs.
+  bootstrap over runs. The row of sepsis is looked up in reproductions/sepsis-worlds.
 - `clinic`: 12 states, 3 actions, horizon 6, costs in euros; 2,000 logged episodes of a rule with 15 % noise.
   How much of the gap between rule and optimum the baseline closes by the log alone, and after 3,000 patients.
 - `chains`: corridor after 5 random episodes with a budget of 1, chains on and off, 3,000 episodes.
 
-Writes benchmarks/results/worlds-PART.json and the tables of docs/worlds-measured.md; --quick writes nothing.
+Runs are written to benchmarks/results/worlds-PART.json as they end, and tables to docs/worlds-measured.md.
+A run that is recorded there is not played again: a part can be stopped, continued, and, with `--problem`,
+played piece by piece. `--again` plays all of it, `--redraw` nothing. `--quick` and `--first-seed` record
+nothing, unless `--record-as NAME` puts the runs into benchmarks/results/NAME.json and leaves the page alone.
+
+`--flat-weight W` tries a repair: rows of kind `flat` have the weight W on each possible successor, not 1/2.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from _jobs import RESULTS, ROOT, fill, play_all, record, table
+from _jobs import RESULTS, ROOT, fill, play_all, provenance, record, table
+from _worlds_play import LOG, LOGGED, NAMES, PATIENTS, incumbent, play, play_clinic, problem_of
 
 # Of the prototype's table, docs/algorithm.md section 11; the random MDP has a budget of its own.
 BUDGETS = {"riverswim": 0.3, "corridor": 0.4, "inventory": 0.1, "random": 0.3}
-STARTS = (500, 5)
+STARTS = {500: "500 random episodes", 5: "5 random episodes", LOG: f"log of {LOGGED} episodes"}
 EPISODES = 1_000
 WORLDS: dict[str, Any] = {"bonus": "posterior"}
+EXPECTED = "worlds, expected rewards"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "worlds": ("chary", WORLDS),
     "worlds, chains off": ("chary", {**WORLDS, "chains": False}),
-    "worlds, expected rewards": ("chary", WORLDS),
+    EXPECTED: ("chary", WORLDS),
     "posterior baseline alone": ("chary", {**WORLDS, "rule": "closed"}),
     "PSRL": ("psrl", {}),
     "UCBVI, kl": ("ucbvi", {"bonus": "kl"}),
 }
 RISKS = (0.05, 0.01, 0.001)
 SIBLINGS, SHORT = 100, 150
-CLINIC_ETA, LOGGED, PATIENTS, NOISE = 200.0, 2_000, 3_000, 0.15
 CHAIN_START, CHAIN_EPISODES, CHAIN_ETA = 5, 3_000, 1.0
-PARTS = ("small", "risk", "clinic", "chains")
+SETTINGS = {"budgets": BUDGETS, "worlds": WORLDS}
 
-
-def problem_of(told: dict[str, Any]) -> Any:
-    """Return the problem of a job."""
-    import chary
-
-    if told["problem"] == "deterministic":
-        return deterministic(told["mdp_seed"])
-    if told["problem"] == "siblings":
-        return chary.envs.sibling("inventory", told["mdp_seed"])
-    mdp = chary.envs.make(told["problem"])
-    return with_expected_rewards(mdp) if told.get("expected") else mdp
-
-
-def deterministic(seed: int) -> Any:
-    """Return an MDP of 8 states and 3 actions, each with one successor of its own and a reward."""
-    import chary
-
-    rng = np.random.default_rng([77, seed])
-    P = np.eye(8)[rng.integers(8, size=(8, 3))]
-    return chary.FiniteMDP.from_arrays(P, rng.random((8, 3)), name="deterministic", horizon=10)
-
-
-def with_expected_rewards(mdp: Any) -> Any:
-    """Return the same transitions with the expected reward of each pair in place of r(s, a, s')."""
-    import chary
-
-    setting = mdp.setting
-    P = np.zeros((setting.n_states, setting.n_actions, setting.n_states))
-    R = np.zeros(P.shape[:2])
-    for s, a in np.argwhere(setting.allowed):
-        p = setting.pair_index[s, a]
-        row = slice(mdp.row_start[p], mdp.row_start[p + 1])
-        P[s, a, mdp.successor[row]] = mdp.probability[row]
-        R[s, a] = mdp.probability[row] @ mdp.reward[row]
-    return chary.FiniteMDP.from_arrays(
-        P,
-        R,
-        name=mdp.name,
-        horizon=mdp.horizon,
-        allowed=setting.allowed,
-        support=int(setting.support.max()),
-        start=mdp.start,
-    )
-
-
-def play(job: str) -> dict[str, Any]:
-    """Play one run, described in JSON, and return its summary."""
-    import chary
-
-    told = json.loads(job)
-    spec = chary.make_agent(told["agent"], **told["settings"])
-    run = chary.simulate(
-        problem_of(told), spec, episodes=told["episodes"], warmup=told["warmup"], seed=told["seed"]
-    )
-    kept = ("label", "problem", "warmup", "seed", "risk", "episodes")
-    return {
-        **{name: told.get(name) for name in kept},
-        "regret": float(run.regret.sum()),
-        "regret_late": float(run.regret[-run.episodes // 5 :].sum()),
-        "violations": int(run.violations().sum()),
-        "worst": float(run.true_deficit.max()),
-        "deviating": float(run.deviating_steps.sum() / run.length.sum()),
-        "standing": run.standing.label,
-    }
+Job = dict[str, Any]
+Found = dict[str, Any]
 
 
 def job(label: str, problem: str, agent: str, settings: dict[str, Any], **told: Any) -> dict[str, Any]:
@@ -141,67 +89,69 @@ def spread(runs: list[dict[str, Any]], name: str, digits: int = 0) -> str:
     return f"{np.mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
-def small(seeds: int, quick: bool) -> tuple[str, list[dict[str, Any]]]:
-    """Play the small problems."""
-    starts = STARTS[-1:] if quick else STARTS
-    problems = ("riverswim",) if quick else tuple(BUDGETS)
-    results = play_all(
-        [
-            job(
-                label,
-                problem,
-                agent,
-                {**settings, "eta": BUDGETS[problem]},
-                warmup=start,
-                seed=seed,
-                expected=label == "worlds, expected rewards",
-            )
-            for problem in problems
-            for start in starts
-            for label, (agent, settings) in VARIANTS.items()
-            for seed in range(seeds)
-            # Rewards of the others do not depend on the successor.
-            if label != "worlds, expected rewards" or problem in ("corridor", "inventory")
-        ],
-        worker=play,
-    )
-    return small_table(results), results
+def small(seeds: range, quick: bool) -> list[Job]:
+    """Return the runs on the small problems."""
+    return [
+        job(
+            label,
+            problem,
+            agent,
+            {**settings, "eta": BUDGETS[problem]},
+            warmup=start,
+            seed=seed,
+            expected=label == EXPECTED,
+        )
+        for problem in BUDGETS
+        for start in STARTS
+        for label, (agent, settings) in VARIANTS.items()
+        for seed in seeds
+        # Rewards of the others do not depend on the successor.
+        if label != EXPECTED or problem in ("corridor", "inventory")
+        if not quick or (problem, start) in (("riverswim", 5), ("inventory", LOG))
+    ]
 
 
-def small_table(results: list[dict[str, Any]]) -> str:
-    """Return a row per problem, start and method."""
+def small_table(results: list[Found]) -> str:
+    """Return a row per problem, start and method; the incumbent of a log, played on, needs no run."""
     rows = []
-    for problem in BUDGETS:
-        for start in STARTS:
-            for label in VARIANTS:
-                runs = [
-                    r for r in results if (r["problem"], r["warmup"], r["label"]) == (problem, start, label)
-                ]
-                if runs:
-                    deviating = f"{100 * np.mean([r['deviating'] for r in runs]):.2f}"
-                    cells = [label, spread(runs, "regret"), per_thousand(runs), deviating]
-                    rows.append([problem, str(start), *cells])
-    header = ["problem", "random episodes before", "method", "regret, mean (least to most)"]
+    for problem, start in itertools.product(BUDGETS, STARTS):
+        here = [r for r in results if (r["problem"], r["warmup"]) == (problem, start)]
+        for label in VARIANTS:
+            runs = [r for r in here if r["label"] == label]
+            if runs:
+                deviating = f"{100 * np.mean([r['deviating'] for r in runs]):.2f}"
+                cells = [label, spread(runs, "regret"), per_thousand(runs), deviating]
+                rows.append([problem, STARTS[start], *cells])
+        if here and start == LOG:
+            rows.append([problem, STARTS[start], "the incumbent", f"{incumbent_regret(problem):.0f}", "", ""])
+    header = ["problem", "before", "method", "regret, mean (least to most)"]
     return table([*header, "violations per 1,000", "deviating steps, %"], rows)
 
 
-def risk(seeds: int, quick: bool) -> tuple[str, list[dict[str, Any]]]:
-    """Measure the risk against the nominal one."""
-    many = 4 if quick else SIBLINGS
+def incumbent_regret(problem: str) -> float:
+    """Return the expected regret of a small problem's incumbent over all episodes."""
+    from chary.audit import Truth
+
+    truth = Truth(problem_of({"problem": problem}))
+    own = truth.evaluate(incumbent(truth.mdp)).value
+    return EPISODES * truth.mdp.setting.scale.span * truth.value_of_start(truth.optimal_value - own)
+
+
+def risk(seeds: range, quick: bool) -> list[Job]:
+    """Return the runs that measure the risk against the nominal one."""
     jobs = []
     for nominal in RISKS:
         settings = {**WORLDS, "risk": nominal}
         told = {"warmup": 5, "risk": nominal}
         inventory = {**settings, "eta": BUDGETS["inventory"]}
-        for seed in range(seeds):
+        for seed in seeds:
             jobs.append(job("inventory", "inventory", "chary", inventory, seed=seed, **told))
-        for i in range(many):
+        for i in range(4 if quick else SIBLINGS):
             one = {**told, "seed": i, "mdp_seed": i, "episodes": SHORT}
             jobs.append(job("siblings of inventory", "siblings", "chary", inventory, **one))
             other = {**settings, "eta": 0.3}
             jobs.append(job("deterministic, unrelated", "deterministic", "chary", other, **one))
-    results = play_all(jobs, worker=play)
-    return risk_table(results), results
+    return jobs
 
 
 def risk_table(results: list[dict[str, Any]]) -> str:
@@ -216,123 +166,50 @@ def risk_table(results: list[dict[str, Any]]) -> str:
             f"{100 * np.mean([r['deviating'] for r in each]):.2f}" for each in runs.values()
         )
         rows.append([label, *(per_thousand(each) for each in runs.values()), deviating, f"{worst:.2f}"])
+    rows.append(sepsis_row())
     header = ["violations per 1,000 [95 % interval over runs]"]
     header += [f"nominal {1000 * nominal:g}" for nominal in RISKS]
     return table([*header, "deviating steps, %", "largest z*"], rows)
 
 
-def clinic_mdp() -> tuple[Any, Any]:
-    """Return a clinic in euros, and its rule: severity 0..11, and wait, standard or intensive treatment."""
-    import chary
+def sepsis_row() -> list[str]:
+    """Return the row of ICU-Sepsis from the kept tables; what has not been played yet is a dash."""
+    kept = ROOT / "reproductions" / "sepsis-worlds" / "tables"
 
-    S = 12
-    shifts = ({-1: 0.25, 0: 0.35, 1: 0.4}, {-1: 0.45, 0: 0.4, 1: 0.15}, {-2: 0.5, -1: 0.3, 0: 0.2})
-    price = (0.0, 80.0, 220.0)
-    P, R = np.zeros((S, 3, S)), np.zeros((S, 3))
-    for s in range(S):
-        for a in range(3):
-            for shift, chance in shifts[a].items():
-                P[s, a, min(max(s + shift, 0), S - 1)] += chance
-            R[s, a] = -price[a] - 7.0 * s**2
-    start = np.zeros(S)
-    start[4:9] = 0.2
-    mdp = chary.FiniteMDP.from_arrays(
-        P, R, name="clinic", horizon=6, start=start, reward_range=(float(R.min()), 0.0)
+    def rows(name: str) -> dict[str, dict[str, str]]:
+        with (kept / f"{name}.csv").open(newline="") as file:
+            return {row["algorithm"]: row for row in csv.DictReader(file) if row["study"] == "main"}
+
+    rates, most = rows("frontier"), rows("summary")
+    found = {nominal: f"worlds, risk {100 * nominal:g} %" for nominal in RISKS}
+    there = [label for label in found.values() if label in rates]
+
+    def rate(row: dict[str, str]) -> str:
+        middle, low, high = (
+            float(row[f"violations_per_1000{end}"] or "nan") for end in ("", "_low", "_high")
+        )
+        return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+
+    deviating = (
+        f"{100 * float(rates[label]['deviating_share']):.2f}" if label in there else "-"
+        for label in found.values()
     )
-    # The rule treats late and little.
-    return mdp, np.array([0] * 9 + [1] * 3)
+    return [
+        f"ICU-Sepsis ({max((int(rates[label]['seeds']) for label in there), default=0)} runs)",
+        *(rate(rates[label]) if label in there else "-" for label in found.values()),
+        " / ".join(deviating),
+        f"{max((float(most[label]['true_deficit_max']) for label in there), default=0.0):.2f}",
+    ]
 
 
-def visit(env: Any, mdp: Any, act: Any, seed: int | None) -> list[Any]:
-    """Return the transitions of one patient."""
-    import chary
-
-    state = int(env.reset(seed=seed)[0])
-    seen = []
-    for t in range(mdp.horizon):
-        action = int(act(t, state))
-        after, reward, ended, _, _ = env.step(np.int64(action))
-        seen.append(chary.Transition(state, action, float(reward), int(after), ended))
-        state = int(after)
-        if ended:
-            break
-    return seen
-
-
-def clinic_run(job: str) -> dict[str, Any]:
-    """Play the clinic with one seed, through the step API."""
-    import chary
-    from chary.audit import Truth, audit_episode
-
-    told = json.loads(job)
-    mdp, rule = clinic_mdp()
-    truth, env = Truth(mdp), chary.envs.TabularEnv(mdp)
-    rng = np.random.default_rng([told["seed"], 5])
-
-    def noisy(t: int, s: int) -> int:
-        return int(rng.integers(3)) if rng.random() < NOISE else int(rule[s])
-
-    log = [visit(env, mdp, noisy, 10**6 * told["seed"] + i) for i in range(LOGGED)]
-    spec = chary.CharyUCBVI(eta=CLINIC_ETA, bonus="posterior", reward=told["reward"])
-    agent = chary.TabularAgent(
-        spec, mdp.told(told["reward"]), generator=np.random.default_rng([told["seed"], 6])
-    )
-    agent.warm_start(log)
-    span = mdp.setting.scale.span
-
-    def table_of(plan: Any) -> Any:
-        return np.array([[plan.baseline(t, s) for s in range(mdp.n_states)] for t in range(mdp.horizon)])
-
-    def worth(policy: Any) -> float:
-        value = truth.value_of_start(truth.evaluate(policy).value)
-        return float(value * span + mdp.horizon * mdp.setting.scale.low)
-
-    broken, deviating, steps, plan, policy = 0, 0, 0, None, None
-    first = worth(table_of(agent.plan))
-    for i in range(told["patients"]):
-        state = int(env.reset(seed=2 * 10**9 + 10**6 * told["seed"] + i)[0])
-        agent.begin(i, state)
-        if agent.plan_of(i) is not plan:
-            plan = agent.plan_of(i)
-            policy = table_of(plan)
-        states, actions = [state], []
-        for t in range(mdp.horizon):
-            action = int(agent.act(i, t, state).action)
-            after, reward, ended, _, _ = env.step(np.int64(action))
-            agent.observe(i, chary.Transition(state, action, float(reward), int(after), ended))
-            state = int(after)
-            states.append(state)
-            actions.append(action)
-        agent.finish(i)
-        assert policy is not None
-        judged = audit_episode(truth, np.array(states), np.array(actions), policy)
-        broken += judged.true_deficit * span > CLINIC_ETA + 1e-9
-        deviating += sum(a != policy[t, s] for t, (s, a) in enumerate(zip(states, actions, strict=False)))
-        steps += len(actions)
-    usual, best = worth(np.broadcast_to(rule, policy.shape)), worth(truth.optimal_policy)  # type: ignore[union-attr]
-    last = worth(table_of(agent.plan))
-    return {
-        **{"seed": told["seed"], "label": told["reward"], "episodes": told["patients"]},
-        **{"rule": usual, "optimum": best, "from_log": first, "live": last},
-        "closed_by_log": (first - usual) / (best - usual),
-        "closed_live": (last - usual) / (best - usual),
-        "violations": int(broken),
-        "deviating": deviating / steps,
-    }
-
-
-def clinic(seeds: int, quick: bool) -> tuple[str, list[dict[str, Any]]]:
-    """Play the clinic."""
+def clinic(seeds: range, quick: bool) -> list[Job]:
+    """Return the runs of the clinic."""
     patients = 100 if quick else PATIENTS
-    results = play_all(
-        [
-            {"seed": seed, "reward": reward, "patients": patients}
-            for reward in ("known", "estimated")
-            for seed in range(seeds)
-        ],
-        worker=clinic_run,
-    )
-    return clinic_table(results), results
+    return [
+        {"label": reward, "problem": "clinic", "seed": seed, "episodes": patients}
+        for reward in ("known", "estimated")
+        for seed in seeds
+    ]
 
 
 def clinic_table(results: list[dict[str, Any]]) -> str:
@@ -353,25 +230,21 @@ def clinic_table(results: list[dict[str, Any]]) -> str:
     return table([*header, "patients over budget, %", "deviating steps, %"], rows)
 
 
-def chains(seeds: int, quick: bool) -> tuple[str, list[dict[str, Any]]]:
-    """Play the corridor with chains and without."""
-    results = play_all(
-        [
-            job(
-                label,
-                "corridor",
-                "chary",
-                {**VARIANTS[label][1], "eta": CHAIN_ETA},
-                warmup=CHAIN_START,
-                seed=seed,
-                episodes=200 if quick else CHAIN_EPISODES,
-            )
-            for label in ("worlds", "worlds, chains off", "posterior baseline alone")
-            for seed in range(seeds)
-        ],
-        worker=play,
-    )
-    return chains_table(results), results
+def chains(seeds: range, quick: bool) -> list[Job]:
+    """Return the runs of the corridor with chains and without."""
+    return [
+        job(
+            label,
+            "corridor",
+            "chary",
+            {**VARIANTS[label][1], "eta": CHAIN_ETA},
+            warmup=CHAIN_START,
+            seed=seed,
+            episodes=200 if quick else CHAIN_EPISODES,
+        )
+        for label in ("worlds", "worlds, chains off", "posterior baseline alone")
+        for seed in seeds
+    ]
 
 
 def chains_table(results: list[dict[str, Any]]) -> str:
@@ -384,11 +257,49 @@ def chains_table(results: list[dict[str, Any]]) -> str:
             [label, spread(runs, "regret"), spread(runs, "regret_late", 1), per_thousand(runs), deviating]
         )
     header = ["corridor", "regret", "of which in the last fifth", "violations per 1,000"]
-    return table([*header, "deviating steps, %"], rows)
+    return f"{table([*header, 'deviating steps, %'], rows)}\n\n{paired(results)}"
 
 
-PLAY = {"small": small, "risk": risk, "clinic": clinic, "chains": chains}
-TABLES = {"small": small_table, "risk": risk_table, "clinic": clinic_table, "chains": chains_table}
+def paired(results: list[Found]) -> str:
+    """Return a sentence on what chains save, seed by seed."""
+    from chary.statistics import bootstrap_mean
+
+    regret = {
+        label: {r["seed"]: r["regret"] for r in results if r["label"] == label}
+        for label in ("worlds", "worlds, chains off")
+    }
+    on, off = regret.values()
+    saved = [off[seed] - on[seed] for seed in sorted(on.keys() & off.keys())]
+    if len(saved) < 2:
+        return ""
+    found = bootstrap_mean(saved)
+    return (
+        f"With the same seed, regret is {np.mean(saved):.0f} larger without chains, in the mean of "
+        f"{len(saved)} runs (95 % interval {found.low:.0f} to {found.high:.0f})."
+    )
+
+
+Part = tuple[Callable[[range, bool], list[Job]], Callable[[list[Found]], str], Callable[[str], Found]]
+PARTS: dict[str, Part] = {
+    "small": (small, small_table, play),
+    "risk": (risk, risk_table, play),
+    "clinic": (clinic, clinic_table, play_clinic),
+    "chains": (chains, chains_table, play),
+}
+
+
+def name_of(told: Found) -> tuple[Any, ...]:
+    """Return what tells a run, or its job, from the others of its part."""
+    return tuple(told.get(name) for name in NAMES)
+
+
+def kept_runs(path: Path) -> dict[tuple[Any, ...], Found]:
+    """Return the runs recorded with the present settings, by name."""
+    if not path.is_file():
+        return {}
+    recorded = json.loads(path.read_text())
+    same = {name: recorded["settings"].get(name) for name in SETTINGS} == SETTINGS
+    return {name_of(run): run for run in recorded["runs"]} if same else {}
 
 
 def main() -> None:
@@ -397,25 +308,44 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--part", choices=PARTS, action="append", help="repeat it for several; default all")
+    parser.add_argument("--problem", action="append", help="play the runs of this problem alone")
+    parser.add_argument("--method", action="append", help="play the runs of this method alone")
+    parser.add_argument("--start", choices=[str(start) for start in STARTS], action="append")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument(
-        "--quick", action="store_true", help="few runs to check that it runs; records nothing"
-    )
-    parser.add_argument("--redraw", action="store_true", help="print recorded results, play nothing")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--flat-weight", type=float, help="of a possible successor in rows of kind flat")
+    parser.add_argument("--workers", type=int, help="processes at once; default one per core")
+    parser.add_argument("--again", action="store_true", help="play recorded runs again")
+    parser.add_argument("--quick", action="store_true", help="few runs, to check that it runs")
+    parser.add_argument("--redraw", action="store_true", help="draw tables of recorded runs, play nothing")
+    parser.add_argument("--record-as", metavar="NAME", help="record there, and leave the page alone")
     told = parser.parse_args()
-    page: Path = ROOT / "docs" / "worlds-measured.md"
+    seeds = range(told.first_seed, told.first_seed + (2 if told.quick else told.seeds))
+    trial = told.quick or told.first_seed != 0 or told.flat_weight is not None
+    wanted = {"problem": told.problem, "label": told.method, "warmup": told.start}
     for part in told.part or PARTS:
-        if told.redraw:
-            runs = json.loads((RESULTS / f"worlds-{part}.json").read_text())["runs"]
-            text = TABLES[part](runs)
-        else:
-            text, runs = PLAY[part](2 if told.quick else told.seeds, told.quick)
+        jobs_of, table_of, worker = PARTS[part]
+        name = told.record_as or (None if trial else f"worlds-{part}")
+        done = kept_runs(RESULTS / f"{name}.json") if name else {}
+        asked = [
+            {**each, "flat_weight": told.flat_weight}
+            for each in jobs_of(seeds, told.quick)
+            if all(values is None or str(each.get(key)) in values for key, values in wanted.items())
+        ]
+        missing = [] if told.redraw else [each for each in asked if told.again or name_of(each) not in done]
+        # Piece by piece: whatever stops this loses one of them at most.
+        for _, piece in itertools.groupby(missing, key=lambda each: (each["problem"], each.get("warmup"))):
+            for run in play_all(list(piece), worker=worker, workers=told.workers):
+                done[name_of(run)] = {**run, "commit": provenance()["commit"]}
+            if name:
+                settings = {**SETTINGS, "seeds": told.seeds, "first_seed": told.first_seed}
+                record(name, {"settings": settings, "runs": list(done.values())})
+        runs = [run for run in done.values() if run.get("flat_weight") == told.flat_weight]
+        text = table_of(runs)
         print(f"\n{text}", flush=True)
-        if not told.quick:
-            if not told.redraw:
-                settings = {"budgets": BUDGETS, "worlds": WORLDS, "seeds": told.seeds}
-                record(f"worlds-{part}", {"settings": settings, "table": text, "runs": runs})
-            fill(page, f"worlds-{part}", text)
+        print(f"{sum(run.get('cpu_seconds', 0.0) for run in runs):,.0f} s of processor time")
+        if name and not told.record_as:
+            fill(ROOT / "docs" / "worlds-measured.md", f"worlds-{part}", text)
 
 
 if __name__ == "__main__":

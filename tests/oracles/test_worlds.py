@@ -18,6 +18,7 @@ from chary.model.rows import LOST
 from chary.model.worlds import Worlds, smallest_jump
 from chary.planner._worlds import (
     FLOOR,
+    NEAR,
     ONLY,
     PRIOR,
     Own,
@@ -48,10 +49,10 @@ def transitions(mdp: FiniteMDP, n: int, rng: np.random.Generator) -> tuple[Ints,
 
 
 def taught(
-    kind: str, reward: str, lanes: int = 12, problem: str = "random"
+    kind: str, reward: str, lanes: int = 12, problem: str = "random", **options: int
 ) -> tuple[Worlds, Setting, Floats]:
     """Return worlds that have learnt in several goes, their setting, and the counts (P, S)."""
-    mdp = make(problem, horizon=6)
+    mdp = make(problem, horizon=6, **options)
     setting = mdp.told(reward)
     rng = np.random.default_rng(7)
     worlds = Worlds(setting, lanes, np.random.default_rng(1), kind=kind, kappa=KAPPA)
@@ -287,7 +288,16 @@ def test_policies_are_valued_as_by_the_twin_where_outcomes_get_lost(reward: str)
 
 @pytest.mark.parametrize("losses", [False, True])
 def test_gaps_are_those_of_the_twin(losses: bool) -> None:
-    worlds, setting, lost = with_losses() if losses else (*taught("auto", "estimated")[:2], None)
+    check_gaps(*(with_losses() if losses else (*taught("auto", "estimated")[:2], None)))
+
+
+def test_gaps_are_those_of_the_twin_where_values_fill_the_nearest_cache() -> None:
+    worlds, setting, _ = taught("auto", "estimated", n_states=400, n_actions=2)
+    assert setting.n_states * worlds.rows.total.shape[1] > NEAR
+    check_gaps(worlds, setting, None)
+
+
+def check_gaps(worlds: Worlds, setting: Setting, lost: Floats | None) -> None:
     weights, rank = twin.dense_weights(worlds, setting), np.arange(setting.n_pairs)
     shape, K = shape_of(setting, rank), 8
     plan = new_world_plan(setting, K, 4)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
+import chary.model.worlds as worlds_module
 from chary.agents import PSRL, CharyUCBVI, WorldsSpec, make_agent
 from chary.audit import Truth
 from chary.envs import inventory, make, riverswim
 from chary.errors import CharyError, InvalidSetting
 from chary.mdp import FiniteMDP
+from chary.model._world_draws import draw_shrunk_into
 from chary.simulation import Simulation, simulate
+from chary.simulation._worlds_run import WorldsRun
 from chary.simulation.run import EPISODE_COLUMNS, Run
 
 SMALL: dict[str, Any] = {"bonus": "posterior", "worlds": 8, "reward": "known"}
@@ -52,6 +56,28 @@ def test_one_ledger_of_worlds_keeps_every_rule(rule: str) -> None:
         assert before[run.steps.explored].max() <= 0.05
     # Something was refused: an episode that explores at all does not explore at every step.
     assert 0 < run.exploring_steps.sum() < 60 * inventory().horizon
+
+
+def test_the_atoms_of_an_old_prior_are_gone_before_new_ones_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation = Simulation(riverswim(), PSRL(**SMALL), episodes=20, warmup=5)
+    simulation.start()
+    compiled = simulation.compiled
+    assert isinstance(compiled, WorldsRun)
+    latest = [weakref.ref(compiled.worlds.rows.atom_weight)]
+    alive = []
+
+    def drawn(state: Any, weight: Any, *arguments: Any) -> None:
+        alive.append(latest[-1]() is not None)
+        latest.append(weakref.ref(weight))
+        draw_shrunk_into(state, weight, *arguments)
+
+    monkeypatch.setattr(worlds_module, "draw_shrunk_into", drawn)
+    while simulation.done < 20:
+        simulation.advance()
+    assert len(alive) >= 2
+    assert not any(alive)
 
 
 def test_regret_is_that_of_the_steps_played() -> None:

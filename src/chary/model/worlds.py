@@ -333,6 +333,9 @@ class Worlds:
     def _refit(self) -> None:
         """Fit the prior to the counts, and draw its part of every world again."""
         setting, S = self._setting, self._setting.n_states
+        # The old atoms go before there are new ones: together they are most of the memory.
+        nothing: Arrays = {"atom_state": np.zeros(0, np.int32), "atom_weight": np.zeros(0, np.float32)}
+        self.rows = self.rows._replace(**nothing)
         prior = fit_prior(self._kind, self.counts, setting, self._kappa)
         self._fitted_at = self.learnt
         start, successor, number = self.counts
@@ -343,8 +346,10 @@ class Worlds:
         smallest, jumps, below = _jumps()
         flat, pooling = self.kinds == FLAT, np.minimum(self.kinds, FLAT - 1)
         possible = np.maximum(setting.support, np.diff(start))
-        numbers = np.where(flat.T, possible, self._generator.poisson(jumps[pooling.T]))
-        atom_start = np.concatenate([[0], np.cumsum(numbers)])
+        numbers = self._generator.poisson(jumps[pooling.T])
+        np.copyto(numbers, possible, where=flat.T)
+        atom_start = np.zeros(numbers.size + 1, dtype=np.int64)
+        np.cumsum(numbers, out=atom_start[1:])
         states, weights = (np.zeros(atom_start[-1], dtype=each) for each in (np.int32, np.float32))
         spread, pair_start = self._kappa * back_off(self.counts, S), np.array(setting.pair_start)
         pools = np.where(flat, 0.0, below[pooling])

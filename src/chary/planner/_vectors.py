@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -28,6 +29,7 @@ HALF = LANES // 2
 
 VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 INT32, INT64 = ir.IntType(32), ir.IntType(64)
+BYTE = ir.IntType(8).as_pointer()
 
 
 def _splat(builder: Any, x: Any, lanes: int = LANES) -> Any:
@@ -259,6 +261,15 @@ def _emit_copy(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
+def _emit_fetch(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    near = builder.bitcast(builder.gep(_data(context, builder, sig, args, 0), [args[1]]), BYTE)
+    kind = ir.FunctionType(ir.VoidType(), [BYTE, INT32, INT32, INT32])
+    prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    # To be read, and again soon, as data.
+    builder.call(prefetch, [near, INT32(0), INT32(3), INT32(1)])
+    return context.get_dummy_value()
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -437,3 +448,8 @@ def gains_into(
 def copy_into(out: Floats, row: int, values: Floats, other: int) -> None:
     """Copy values[other] to out[row]."""
     out[row] = values[other]
+
+
+@_instruction(_emit_fetch)
+def fetch(values: NDArray[Any], place: int) -> None:
+    """Ask the memory for element `place` of an array as it lies there; it will be read soon."""

@@ -15,9 +15,15 @@ from chary._compile import bare, folded, jit
 from chary.arrays import Bools, Floats, Ints
 from chary.mdp import Setting
 from chary.model._world_draws import WorldRows
+from chary.planner._vectors import fetch
 from chary.shield.worlds import Panel, upper
 
 upper_kernel: Any = bare(upper)
+
+# A stage of values with more numbers does not lie in the nearest cache.
+NEAR = 4096
+# The number of atoms in a line of a cache.
+LINE = 16
 
 # The user's policy is no baseline, decides ties, is the baseline where worlds doubt, or everywhere.
 NOBODY, PRIOR, FLOOR, ONLY = range(4)
@@ -306,6 +312,8 @@ def gaps_into(gaps: Floats, plan: WorldPlan, rows: WorldRows, shape: Shape, t: i
     P, K, v, spread = len(plan.atoms), len(gaps), plan.value[t + 1], plan.spread[t]
     successor, start, counts = rows.successor, rows.start, rows.pooled
     played = shape.pair_index[s, a]
+    if v.size > NEAR:
+        _fetch_atoms(rows.atom_start, rows.atom_state, rows.atom_weight, v, played, P, K)
     row, own, other, everybody = plan.q[0], plan.atoms[0], plan.pooled[0], plan.pooled[1]
     for k in range(K):
         everybody[k] = spread[k]
@@ -333,6 +341,25 @@ def gaps_into(gaps: Floats, plan: WorldPlan, rows: WorldRows, shape: Shape, t: i
         value = rows.reward[played, k] + shape.discount * worth / rows.total[played, k]
         best = plan.top[t, s, k] if lost else plan.value[t, s, k]
         gaps[k] = max(best - min(max(value, 0.0), most), 0.0)
+
+
+@bare
+def _fetch_atoms(
+    start: Ints, state: NDArray[np.int32], weight: NDArray[np.float32], v: Floats, p: int, P: int, K: int
+) -> None:
+    """Ask for the atoms of pair p in K worlds, and for the values of their states, all before any is read.
+
+    They lie apart, and to wait for one after the other takes longer than the sums.
+    """
+    for k in range(K):
+        fetch(start, k * P + p)
+    for k in range(K):
+        for i in range(start[k * P + p], start[k * P + p + 1], LINE):
+            fetch(state, i)
+            fetch(weight, i)
+    for k in range(K):
+        for i in range(start[k * P + p], start[k * P + p + 1]):
+            fetch(v, state[i] * v.shape[1] + k)
 
 
 @jit

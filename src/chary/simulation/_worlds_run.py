@@ -52,18 +52,9 @@ class WorldsRun(BlockRun):
             generator=generator,
             own=job.own,
         )
-        schedule = self._schedule
-        self._player = WorldPlayer(
-            rows=schedule.worlds.rows,
-            shape=schedule.shape,
-            plan=new_world_plan(setting, agent.worlds, EXPLORERS),
-            rule=schedule.rule,
-            panel=schedule.panel,
-            priced=agent.shielded,
-            deficits=np.zeros(schedule.ledgers),
-            charges=np.zeros(schedule.ledgers),
-            gaps=np.zeros(agent.worlds),
-        )
+        self._planned = new_world_plan(setting, agent.worlds, EXPLORERS)
+        # The deficits of an episode, and room for the charges and the gaps of a step.
+        self._lanes = (*np.zeros((2, self._schedule.ledgers)), np.zeros(agent.worlds))
         self.chains = new_chains(
             setting.n_states,
             setting.n_actions,
@@ -94,7 +85,7 @@ class WorldsRun(BlockRun):
         if logged is not None:
             self._schedule.learn(logged.pairs, logged.nexts, logged.rewards)
         self._learn()
-        self._begin_from(self._player.plan.baseline.copy())
+        self._begin_from(self._planned.baseline.copy())
 
     def log(self) -> ChainLog:
         """Return the chains of the run so far."""
@@ -150,13 +141,12 @@ class WorldsRun(BlockRun):
         self._plan()
 
     def _plan(self) -> None:
-        player = self._player._replace(rows=self.worlds.rows)
-        self._player = player = player._replace(plan=self._schedule.planned(player.plan))
+        self._planned = plan = self._schedule.planned(self._planned)
         judge = self._job.judge
         # A chain without a step has no explorer to be true to: it takes the newest.
         for slot in np.flatnonzero((self.chains.status == PENDING) & (self.chains.length == 0)):
-            self.chains.explorer[slot] = player.plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
-        judge.v_true[:] = true_value(judge, player.plan.baseline, self._job.scratch)
+            self.chains.explorer[slot] = plan.explorer[:, :, self.chains.number[slot] % EXPLORERS]
+        judge.v_true[:] = true_value(judge, plan.baseline, self._job.scratch)
         self._worth = mean_at_start(judge, judge.v_true)
 
     def _play(self, block: Block) -> int:
@@ -165,10 +155,23 @@ class WorldsRun(BlockRun):
         return self._call(block)
 
     def _call(self, block: Block) -> int:
+        schedule, (deficits, charges, gaps) = self._schedule, self._lanes
+        # Made here: a player that lived on would keep the worlds that were fitted before.
+        player = WorldPlayer(
+            rows=self.worlds.rows,
+            shape=schedule.shape,
+            plan=self._planned,
+            rule=schedule.rule,
+            panel=schedule.panel,
+            priced=self._agent.shielded,
+            deficits=deficits,
+            charges=charges,
+            gaps=gaps,
+        )
         return play_worlds_block(
             block,
             self._world,
-            self._player,
+            player,
             self.chains,
             self._job.judge,
             self._playing,
