@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from chary.agents import AGENTS
 from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.own import OwnAgent
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Floats, Ints
@@ -63,7 +64,7 @@ def simulate(
             baseline, `everywhere` is every (t, s, a), which costs about one more plan per episode.
         record_steps: Whether to keep every step, as `run.steps`.
         driver: Execution path; both give identical trajectories. `step` goes through Gymnasium and the step
-            API, slowly.
+            API, slowly, as agents of your own always do.
         planner: Planning method of the compiled driver; both give identical plans. `full` is a whole backward
             induction before every episode.
         check_every: Compare every N-th plan with the full pass; 0 means never. What the episode of that plan
@@ -137,10 +138,10 @@ class Simulation:
             raise InvalidSetting(
                 f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
             )
-        if type(agent) not in AGENTS.values():
+        if type(agent) not in (*AGENTS.values(), OwnAgent):
             raise InvalidSetting(
                 f"'agent' must be one of {', '.join(spec.__name__ for spec in AGENTS.values())}, "
-                f"got {type(agent).__name__}."
+                f"got {type(agent).__name__}. Use chary.OwnAgent for a class of your own."
             )
         check_integer("episodes", episodes, minimum=1, largest=MOST_EPISODES)
         check_integer("warmup", warmup, minimum=0, largest=MOST_EPISODES)
@@ -150,6 +151,8 @@ class Simulation:
         check_choice("coverage", coverage, COVERAGES)
         check_choice("driver", driver, DRIVERS)
         check_choice("planner", planner, PLANNERS)
+        if isinstance(agent, OwnAgent):
+            driver = DRIVERS[1]
         check_integer("check_every", check_every, minimum=0)
         if check_every and (driver != DRIVERS[0] or planner == PLANNERS[FULL]):
             raise InvalidSetting(
@@ -226,6 +229,11 @@ class Simulation:
     def done(self) -> int:
         """The number of episodes played."""
         return self.compiled.done if self.compiled is not None else self._steps.done
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `state` and `restore` work: for compiled runs alone."""
+        return self.compiled is not None
 
     def start(self) -> None:
         """Play the warm-up, and compile what plays the rest or load it from the cache."""
@@ -314,7 +322,9 @@ class Simulation:
 
     def _resumable(self) -> CompiledRun | WorldsRun | CanaryRun:
         if self.compiled is None:
-            raise InvalidSetting("'driver' must be 'compiled' to save or resume a run, got 'step'.")
+            raise InvalidSetting(
+                "'driver' must be 'compiled' to save or resume a run, got 'step', as for agents of your own."
+            )
         return self.compiled
 
 

@@ -43,6 +43,9 @@ def nearest_calibration(
 
 def _is_made_by(record: CalibrationRecord, mdp: FiniteMDP) -> bool:
     """Return whether a problem is the one whose siblings were played, to the last bit."""
+    if record.problem not in NAMES:
+        # A calibration is read from a file, which must not name code to be run.
+        return False
     other = make(record.problem, **record.options)
     return mdp.setting.digest == other.setting.digest and all(
         np.array_equal(getattr(mdp, name), getattr(other, name)) for name in ARRAYS

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents.comparison import MixtureSpec, Random
-from chary.agents.protocol import POSTERIOR, AgentSpec
+from chary.agents.own import Beside, OwnAgent
+from chary.agents.protocol import POSTERIOR, AgentSpec, Transition
 from chary.agents.tabular import TabularAgent
 from chary.arrays import Ints
 from chary.envs.tabular_env import TabularEnv
@@ -47,12 +48,24 @@ def play_steps(
     """Fill the record with episodes played step by step, and return the log of chains."""
     env, columns = TabularEnv(mdp), record.episodes
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
-    agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior)
+    played = _warm_up(mdp, env, warmup, seed)
+    agent = _new_agent(mdp, spec, episodes, warmup, seed, prior)
+    acting: TabularAgent | Beside = agent
+    if isinstance(spec, OwnAgent):
+        own = spec.made(
+            mdp.told(spec.reward),
+            generator=generator_for(seed, "agent"),
+            episodes=episodes,
+            warmup=warmup,
+        )
+        acting = Beside(spec.label, own, agent)
+    acting.warm_start(played)
     frozen = agent.frozen_baseline
     set_incumbent_into(judge, frozen if spec.prior is None else prior, scratch)
     if oracle:
         value = true_value(judge, frozen, scratch)[0]
-        agent = _warmed(mdp, spec, env, episodes, warmup, seed, prior, oracle_value=value)
+        acting = agent = _new_agent(mdp, spec, episodes, warmup, seed, prior, oracle_value=value)
+        agent.warm_start(played)
     playing = new_playing(mdp.horizon)
     with_worlds = spec.bonus == POSTERIOR
     kind = PAPER if with_worlds else CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
@@ -91,7 +104,7 @@ def play_steps(
     chains = {name: np.zeros(episodes, dtype) for name, dtype in CHAIN_COLUMNS.items()}
     started = 0
     world_seed = seed_for(seed, "world")
-    for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
+    for episode in rollout(env, acting, episodes=episodes, seed=world_seed, before_finish=judge_episode):
         k = episode.number
         weight = 1.0
         for step in episode.transitions:
@@ -117,27 +130,31 @@ def play_steps(
     )
 
 
-def _warmed(
+def _warm_up(mdp: FiniteMDP, env: TabularEnv, warmup: int, seed: int) -> list[tuple[Transition, ...]]:
+    """Return the transitions of uniformly random episodes."""
+    dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))
+    played = rollout(env, dice, episodes=warmup, seed=seed_for(seed, "warmup world"))
+    return [episode.transitions for episode in played]
+
+
+def _new_agent(
     mdp: FiniteMDP,
     spec: AgentSpec,
-    env: TabularEnv,
     episodes: int,
     warmup: int,
     seed: int,
     prior: Ints,
     oracle_value: NDArray[np.float64] | None = None,
 ) -> TabularAgent:
-    """Return an agent that has seen the warm-up and nothing else."""
-    agent = TabularAgent(
-        spec,
+    """Return an agent that has seen nothing; for an agent of the user's own, the one to judge it by."""
+    own = isinstance(spec, OwnAgent)
+    return TabularAgent(
+        spec.judged_by() if isinstance(spec, OwnAgent) else spec,
         mdp.told(spec.reward),
         max_episodes=episodes,
         warmup=warmup,
         generator=generator_for(seed, "agent"),
         prior=None if spec.prior is None else prior,
         oracle_value=oracle_value,
+        overrides="counted" if own else "ignored",
     )
-    dice = TabularAgent(Random(), mdp.setting, generator=generator_for(seed, "warmup agent"))
-    played = rollout(env, dice, episodes=warmup, seed=seed_for(seed, "warmup world"))
-    agent.warm_start([episode.transitions for episode in played])
-    return agent

@@ -47,7 +47,8 @@ def sweep(
         watcher: The observer of its progress.
         command: The command that the user typed, kept with the results.
         extend: Whether the folder may contain a part of this experiment.
-        recompute: Whether results that were tampered with are computed again.
+        recompute: Whether results that were tampered with, or whose code of the user's own has changed since,
+            are computed again.
 
     Raises:
         CharyError: if the experiment makes no sense; if the folder contains another one, is in use or cannot
@@ -66,11 +67,19 @@ def sweep(
                 f"{damaged[0].reason.rstrip('.')}{others}. Pass --recompute to compute "
                 f"{'them' if len(damaged) > 1 else 'it'} again."
             )
-        for state in damaged:
-            folder.discard(state.id)
-        missing = [spec for run, spec in specs.items() if states[run].state != "done"]
+        done = [run for run in specs if states[run].state == "done"]
+        changed = [run for run in done if folder.sources(run) != experiment.family.sources(specs[run])]
+        if changed and not recompute:
+            raise InvalidSetting(
+                f"your own code must be that of the finished runs in {str(out)!r}, got another for "
+                f"{len(changed)} of them. Choose another folder, or pass --recompute to play them again."
+            )
+        for run in (*(state.id for state in damaged), *changed):
+            folder.discard(run)
+        again = {state.id for state in damaged} | set(changed)
+        missing = [spec for run, spec in specs.items() if run in again or states[run].state != "done"]
         if missing:
-            _check_device(engine, folder, (run for run in specs if states[run].state == "done"))
+            _check_device(engine, folder, (run for run in done if run not in again))
         failures = engine.play(missing, folder, lock, watcher) if missing else []
         return SweepResult(len(specs) - len(missing), len(missing) - len(failures), failures)
 

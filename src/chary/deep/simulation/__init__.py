@@ -51,6 +51,7 @@ class DeepSimulation:
         learner: The state of the learner; None before `start`.
         incumbent: The networks at the end of the warm-up, whose baseline is the second reference.
         done: Episodes played.
+        can_be_saved: Whether `state` and `restore` work; always.
 
     Raises:
         InvalidSetting: if something is of the wrong type, or a number is out of range.
@@ -83,6 +84,7 @@ class DeepSimulation:
         self.learner: State | None = None
         self.incumbent: Networks | None = None
         self.done = 0
+        self.can_be_saved = True
         self._logs: list[EpisodeLog] = []
         self._audits: list[Audits] = []
         self._audited: list[int] = []
