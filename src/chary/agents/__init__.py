@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -11,7 +12,7 @@ from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Ran
 from chary.agents.own import OwnAgent
 from chary.agents.protocol import Agent, AgentSpec, Transition
 from chary.agents.worlds import PSRL, WorldsSpec
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, check_type
 from chary.extensions import is_reference, resolved
 from chary.texts import shown
 
@@ -61,7 +62,9 @@ def make_agent(name: str, **options: Any) -> AgentSpec:
         shared = {field.name for field in fields(AgentSpec)}
         own = {option: value for option, value in options.items() if option not in (*shared, "arguments")}
         given = {option: value for option, value in options.items() if option in shared}
-        return OwnAgent(name, **given, arguments={**options.get("arguments", {}), **own})
+        arguments = options.get("arguments", {})
+        check_type("arguments", arguments, Mapping, "a dictionary by name")
+        return OwnAgent(name, **given, arguments={**arguments, **own})
     spec = AGENTS[name]
     known = [field.name for field in fields(spec)]
     for option, value in options.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, final
 
@@ -18,6 +18,7 @@ from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Floats, Ints
 from chary.audit import check_value_cap
+from chary.callbacks import Callback, play
 from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.planner._backup import new_scratch
@@ -51,6 +52,7 @@ def simulate(
     planner: Annotated[str, PLANNERS] = "incremental",
     check_every: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
 
@@ -70,6 +72,7 @@ def simulate(
         check_every: Compare every N-th plan with the full pass; 0 means never. What the episode of that plan
             was judged by is compared, too.
         progress: Called now and then with episodes done and episodes in all.
+        callbacks: Told of every episode once its block is played, see `chary.callbacks`.
 
     Raises:
         CharyError: if an option is out of range or does not fit the problem.
@@ -83,7 +86,6 @@ def simulate(
     """
     if progress is not None and not callable(progress):
         raise InvalidSetting(f"'progress' must be a function of two numbers, got {shown(progress)}.")
-    report = progress or (lambda done, total: None)
     simulation = Simulation(
         mdp,
         agent,
@@ -96,11 +98,8 @@ def simulate(
         planner=planner,
         check_every=check_every,
     )
-    simulation.start()
-    report(0, episodes)
-    while simulation.done < episodes:
-        report(simulation.advance(), episodes)
-    return simulation.result()
+    run: Run = play(simulation, callbacks, progress=progress)
+    return run
 
 
 @final
@@ -248,6 +247,23 @@ class Simulation:
         """Return the columns of the episodes played until now, by name, in scaled units."""
         return {name: getattr(self._record.episodes, name)[: self.done] for name in EPISODE_COLUMNS}
 
+    def rows(self, first: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of the episodes from `first` on that are done, by name, in the user's units."""
+        columns = {name: column[first:] for name, column in self.so_far().items()}
+        # Amounts of reward are floats, and all other columns are not.
+        span = self.mdp.scale.span
+        rows: dict[str, NDArray[Any]] = {
+            name: each * span if each.dtype == np.float64 else each for name, each in columns.items()
+        }
+        # Rewards have an offset only where no episode ends early.
+        returns = _raw_returns(rows["returns"], rows["length"], self.mdp)
+        baseline = _raw_returns(rows["baseline_value"], self.mdp.horizon, self.mdp)
+        return {**rows, "returns": returns, "baseline_value": baseline}
+
+    def planned(self) -> dict[str, int]:
+        """Return how much a compiled run has planned; nothing with driver `step`."""
+        return {} if self.compiled is None else self.compiled.planning()
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the rest of a compiled run depends on: counts, chains, log and generators.
 
@@ -277,11 +293,7 @@ class Simulation:
         else:
             log, seconds, planning = self._steps.log(), self._steps.seconds, {}
         scale, columns = self.mdp.scale, self._record.arrays()
-        # Rewards have an offset only where no episode ends early.
         incumbent, whole = mean_at_start(self._judge, self._judge.v_incumbent), self.mdp.horizon
-        # Amounts of reward are floats, and all other columns are not.
-        arrays = {name: columns[name] for name in EPISODE_COLUMNS}
-        arrays |= {name: each * scale.span for name, each in arrays.items() if each.dtype == np.float64}
         steps = Steps(**{name: columns[f"step_{name}"] for name in STEP_COLUMNS})
         return Run(
             problem=self.mdp.name,
@@ -294,11 +306,7 @@ class Simulation:
             coverage=self._coverage,
             seconds=seconds,
             incumbent_value=float(_raw_returns(np.float64(incumbent * scale.span), whole, self.mdp)),
-            **{
-                **arrays,
-                "returns": _raw_returns(arrays["returns"], arrays["length"], self.mdp),
-                "baseline_value": _raw_returns(arrays["baseline_value"], whole, self.mdp),
-            },
+            **self.rows(0),
             chains=log if isinstance(log, ChainLog) else no_chains(),
             steps=steps if len(steps.action) else None,
             planning=planning,

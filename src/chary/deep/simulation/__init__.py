@@ -176,6 +176,18 @@ class DeepSimulation:
         self._logs, self._audits = [log], [audits]
         self._audited = audited
 
+    def rows(self, first: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of the log with one number per episode, from episode `first` on, by name."""
+        columns = {name: np.asarray(column) for name, column in self._log()._asdict().items()}
+        return {name: column[first:] for name, column in columns.items() if column.ndim == 1}
+
+    def planned(self) -> dict[str, float]:
+        """Return the mean losses of the last episode, by network."""
+        if not self.done:
+            return {}
+        losses = np.asarray(self._logs[-1].losses)[-1]
+        return dict(zip(("explorer_loss", "high_loss", "low_loss"), losses.tolist(), strict=True))
+
     def result(self) -> DeepRun:
         """Return the judged run; all episodes must have been played."""
         if self.learner is None or self.done < self.episodes:
