@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from chary.envs import make, sibling
 from chary.errors import CharyError
 from chary.extensions import installed, is_reference, load, resolved
 from chary.presets import preset
-from chary.sweeps.folder import SweepFolder
+from chary.results.tabular import TabularRun
+from chary.simulation._calibration import _is_made_by as is_made_by
+from chary.sweeps.folder import StoredRun, SweepFolder
 from chary.sweeps.toml import parse_experiment
 
 CODE = """
@@ -259,6 +262,16 @@ def test_folders_are_read_without_the_code_and_a_sweep_notices_that_it_changed(
     assert (answer.returncode, "6 were played" in answer.stdout) == (0, True), answer.stderr
     assert {state.id: state.sha256 for state in folder.states()} == states
     assert chary(*typed, "--no-report").stdout.startswith("6 runs existed, 0 were played")
+
+
+def test_neither_calibrations_nor_tampered_runs_get_code_imported(here: Path) -> None:
+    record = replace(preset("riverswim").calibration[0], problem="my_clinic:clinic")
+    assert not is_made_by(record, make("riverswim"))
+    # A folder of version 0.1 stored one word, from which the standing is derived with the problem.
+    spec = parse_experiment(SWEEP).plan()[0].spec
+    with pytest.raises(CharyError, match="'standing' must have level"):
+        _ = TabularRun(StoredRun(spec, {"standing": "certified"}, {}, {}), 0.2).standing
+    assert "my_clinic" not in sys.modules
 
 
 def test_runs_of_chary_alone_have_no_sources(tmp_path: Path) -> None:
