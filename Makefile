@@ -66,7 +66,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
 	$(COMPILE) --extra dev --extra docs --output-file constraints/dev.txt
-	$(COMPILE) --extra sb3 --extra d3rlpy --constraints constraints/dev.txt --output-file constraints/peers.txt
+	$(COMPILE) --extra sb3 --extra d3rlpy --extra tensorboard --extra mlflow --extra wandb --constraints constraints/dev.txt --output-file constraints/peers.txt
 	$(BIN)/python scripts/list_dependencies.py
 
 # Known vulnerabilities of the locked versions; needs a network.

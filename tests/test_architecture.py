@@ -101,7 +101,7 @@ def test_learners_never_see_the_truth() -> None:
             assert "chary.mdp.FiniteMDP" not in imports(module), module
 
 
-def test_only_the_command_line_and_a_worker_catch_every_exception() -> None:
+def test_only_the_command_line_a_worker_and_the_boundary_of_users_code_catch_every_exception() -> None:
     catching = {
         module
         for module in modules()
@@ -109,7 +109,14 @@ def test_only_the_command_line_and_a_worker_catch_every_exception() -> None:
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
     }
-    assert catching == {"cli", "sweeps.worker"}
+    assert catching == {"cli", "sweeps.worker", "extensions"}
+
+
+def test_only_the_boundary_of_users_code_imports_what_a_text_names() -> None:
+    # Others import parts of chary itself, by names that begin with those of its own.
+    own = {"", "cli.options", "critics.protocol", "deep", "report", "results"}
+    importing = {name for name in modules() if "import_module(" in file_of(name).read_text(encoding="utf-8")}
+    assert importing - own == {"extensions"}
 
 
 def test_every_module_has_a_name_that_says_what_it_holds() -> None:

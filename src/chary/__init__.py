@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chary.agents import CharyUCBVI as CharyUCBVI
     from chary.agents import EpsMix as EpsMix
     from chary.agents import Frozen as Frozen
+    from chary.agents import OwnAgent as OwnAgent
     from chary.agents import Random as Random
     from chary.agents import StepMix as StepMix
     from chary.agents import Transition as Transition
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from chary.shield import Rule as Rule
     from chary.shield import Shield as Shield
     from chary.simulation import simulate as simulate
+    from chary.simulation.rollout_judge import judge as judge
     from chary.simulation.run import Run as Run
     from chary.standing import Standing as Standing
 
@@ -59,6 +61,7 @@ _HOMES: dict[str, str | None] = {
     "EpsMix": "chary.agents",
     "FiniteMDP": "chary.mdp",
     "Frozen": "chary.agents",
+    "OwnAgent": "chary.agents",
     "OwnBaseline": "chary.policies",
     "Random": "chary.agents",
     "Rule": "chary.shield",
@@ -74,6 +77,7 @@ _HOMES: dict[str, str | None] = {
     "data": None,
     "envs": None,
     "evaluate_policy": "chary.evaluation",
+    "judge": "chary.simulation.rollout_judge",
     "load_results": "chary.results",
     "make_agent": "chary.agents",
     "policies": None,

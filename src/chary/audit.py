@@ -164,11 +164,13 @@ class Truth:
         return float(self.mdp.start @ value[0])
 
 
-def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline: ArrayLike) -> EpisodeAudit:
+def audit_episode(
+    truth: Truth, states: ArrayLike, actions: ArrayLike, baseline: ArrayLike | Evaluation
+) -> EpisodeAudit:
     """Judge one episode by the true MDP.
 
     `states` has shape (T + 1,) and `actions` (T,), T <= H; `baseline` is the policy pi_bar of this
-    episode, (H, S). With V and Q of the baseline and V*, Q* of the optimum,
+    episode, (H, S), or its evaluation. With V and Q of the baseline and V*, Q* of the optimum,
 
         regret         = sum_t gamma^t (V*_t(s_t) - Q*_t(s_t, a_t)),
         true deficit   = sum_t max(V_t(s_t) - Q_t(s_t, a_t), 0),    eq. (1),
@@ -183,7 +185,7 @@ def audit_episode(truth: Truth, states: ArrayLike, actions: ArrayLike, baseline:
     """
     setting = truth.mdp.setting
     visited, played = _episode(truth, states, actions)
-    value, q = truth.evaluate(baseline)
+    value, q = baseline if isinstance(baseline, Evaluation) else truth.evaluate(baseline)
     regret = true_deficit = signed_deficit = largest_gap = 0.0
     weight = 1.0
     for t, (s, a) in enumerate(zip(visited, played, strict=False)):

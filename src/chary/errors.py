@@ -73,6 +73,10 @@ class OutOfOrder(CharyError):
     """A call of the step API that does not follow from the calls before it."""
 
 
+class FailedCode(CharyError):
+    """Code of the user's own, an agent, a problem or a callback, raised an error: the cause of this one."""
+
+
 class PlannerMismatch(CharyError):
     """The incremental planner and the full pass disagree: a mistake in chary, found by `check_every`."""
 

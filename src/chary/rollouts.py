@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from chary.agents.own import as_decision
 from chary.agents.protocol import Agent, Transition
 from chary.errors import InvalidSetting, check_integer, check_type
 from chary.shield import Decision
@@ -41,7 +42,7 @@ def rollout(
 
     Args:
         env: An environment with Discrete observations and actions that start at 0.
-        agent: Any agent with the step API.
+        agent: Any agent with the step API; `act` returns a Decision, or an action alone.
         episodes: The number of episodes to play.
         first: The number of the first one.
         seed: Passed to the first `reset`; None keeps the environment's generator.
@@ -80,7 +81,7 @@ def rollout(
             done = False
             while not done:
                 t = len(transitions)
-                decision = agent.act(k, t, state)
+                decision = as_decision(agent.act(k, t, state), state=state)
                 if "action_mask" in info:
                     check_in_mask(env, decision.action, action_mask(info["action_mask"], n_actions))
                 observation, reward, terminated, truncated, info = env.step(decision.action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tests.deep_walk import HORIZON, START, broken_walk_in_jax, small, walk_in_jax
 
+from chary.callbacks import Callback, play
 from chary.errors import CharyError, InvalidData, InvalidSetting, UnknownName
 from chary.storage.sealed import pack, unpack
 
@@ -74,6 +76,25 @@ def test_every_second_episode_is_audited_and_what_is_left_over_is_not(whole: Any
     assert whole.log.returns.shape == (EPISODES,)
     np.testing.assert_array_equal(whole.log.actions.sum(axis=1), whole.log.steps)
     assert whole.held_out.deviations.sum() > 0
+
+
+def test_callbacks_are_told_of_training_and_change_nothing(whole: Any) -> None:
+    told: list[tuple[int, float, float]] = []
+    trained: list[tuple[int, list[str]]] = []
+
+    class Collects(Callback):
+        def on_episode(self, episode: int, values: Mapping[str, float]) -> None:
+            told.append((episode, values["returns"], values["deficit"]))
+
+        def on_plan(self, plan: int, values: Mapping[str, float]) -> None:
+            trained.append((plan, list(values)))
+
+    run = play(deep.DeepSimulation(WALK, TINY, audit_every=2), [Collects()])
+    for name, array in whole.arrays().items():
+        assert array.tobytes() == run.arrays()[name].tobytes(), name
+    expected = zip(range(EPISODES), whole.log.returns.tolist(), whole.log.deficit.tolist(), strict=True)
+    assert told == list(expected)
+    assert trained == [(k, ["explorer_loss", "high_loss", "low_loss"]) for k in (2, 4, EPISODES)]
 
 
 def test_audits_change_nothing_of_the_run(whole: Any) -> None:

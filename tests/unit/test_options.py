@@ -17,7 +17,7 @@ from chary.cli.options import ALL, Given, Options, command
 
 SWEEP = (
     "--quick --seeds --episodes --etas* --studies --patient --device --out --workers --engine --address "
-    "--extend --recompute --save-every --report/--no-report"
+    "--extend --recompute --save-every --report/--no-report --log"
 )
 LOGS = "--column* --label* --cut-at-horizon --drop-bad-episodes"
 # Those of version 0.1.0, and the canary's; * marks those that repeat.
@@ -26,7 +26,7 @@ BEFORE = {
     "--patience --chains --bonus --bonus-scale --reward --delta --episodes --warmup --seed --actions "
     "--horizon --prior --alpha --baseline-value --coverage --driver --planner --check-every --out "
     "--worlds --world-prior --kappa --pessimism --risk --growth --explorer --calibration --ties "
-    "--overwrite --json --candidates --share --ask-growth --return-cap",
+    "--overwrite --json --candidates --share --ask-growth --return-cap --argument*",
     "check": "problem --eta --step-bound --actions --horizon --json",
     "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "

@@ -10,9 +10,11 @@ import numpy as np
 from chary.agents._learner import Learner
 from chary.agents._world_learner import WorldLearner
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.own import OwnAgent
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Ints
+from chary.errors import InvalidSetting
 from chary.mdp.setting import Setting
 from chary.planner.joint import votes_of
 from chary.policies import OwnBaseline
@@ -31,7 +33,13 @@ def new_learner(
     generator: np.random.Generator | None,
     losses: bool,
 ) -> Learner | WorldLearner:
-    """Return what an agent learns with: counts and bounds, or posterior worlds."""
+    """Return what an agent learns with: counts and bounds, or posterior worlds.
+
+    Raises:
+        InvalidSetting: if the agent is the user's own, which learns by itself.
+    """
+    if isinstance(spec, OwnAgent):
+        raise InvalidSetting(f"'spec' must be one of chary's, got your own, {spec.label!r}. Use your class.")
     shared: Mapping[str, Any] = {
         "prior": prior,
         "own": own,

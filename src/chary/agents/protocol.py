@@ -41,8 +41,8 @@ class Agent(Protocol):
     def begin(self, episode: EpisodeId, state: int) -> None:
         """Open an episode that starts in `state`."""
 
-    def act(self, episode: EpisodeId, t: int, state: int) -> Decision:
-        """Return the decision at step `t`."""
+    def act(self, episode: EpisodeId, t: int, state: int) -> Decision | int:
+        """Return the decision at step `t`, or the action alone where the agent keeps no ledger."""
 
     def observe(self, episode: EpisodeId, transition: Transition) -> None:
         """Take in the outcome of the action that was played."""
@@ -147,6 +147,11 @@ class AgentSpec:
                 f"'bonus' {bounds.family!r} belongs to agent 'ucbvi' alone, got agent {self.name!r}. "
                 "Use hoeffding, l1, kl or bernstein."
             )
+
+    @property
+    def label(self) -> str:
+        """What results call the agent."""
+        return self.name
 
     @property
     def bounds(self) -> Bounds:

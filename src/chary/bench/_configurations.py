@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from chary.agents import CharyUCBVI
 from chary.envs import make
+from chary.errors import check_choice
 from chary.mdp import FiniteMDP
-from chary.presets import Preset, preset
+from chary.presets import NAMES, Preset, preset
 
 # A problem without a calibrated scale gets one at which episodes explore.
 UNCALIBRATED_SCALE = 0.01
@@ -40,11 +41,13 @@ def configurations(problem: str) -> dict[str, Callable[[], Configuration]]:
         >>> list(configurations("sepsis"))
         ['strict', 'capped', 'all actions', 'worst']
     """
-    usual = preset(problem)
+    usual = preset(check_choice("problem", problem, NAMES))
+    assert usual.eta is not None
+    step_bound = usual.eta / 2
     bonus_scale = usual.scale.get("hoeffding", UNCALIBRATED_SCALE)
 
     def capped(name: str, scale: float, **options: Any) -> Callable[[], Configuration]:
-        spec = _spec(usual, scale, rule="capped", step_bound=usual.eta / 2)
+        spec = _spec(usual, scale, rule="capped", step_bound=step_bound)
         return lambda: Configuration(name, make(problem, **options), spec, usual.warmup)
 
     strict = _spec(usual, bonus_scale, rule="strict")

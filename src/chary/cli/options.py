@@ -30,7 +30,11 @@ SENTENCE = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
 Given: TypeAlias = dict[str, Any]
 
 Problem = Annotated[
-    str, typer.Argument(help="Name of a problem, as listed by `chary problems`.", show_default=False)
+    str,
+    typer.Argument(
+        help="Name of a problem, as listed by `chary problems`, or your own as module:name.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing results.")]

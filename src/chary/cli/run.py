@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from chary.errors import InvalidSetting, check_choice
 from chary.presets import preset
 from chary.storage.archives import npy_array
 from chary.storage.files import as_json as json_line
-from chary.storage.files import parse_json, read_file, read_text, understood
+from chary.storage.files import parse_json, parse_toml, read_file, read_text, understood
 from chary.storage.result_folder import ResultFolder
 from chary.texts import shown
 
@@ -34,9 +34,16 @@ def _run(
     *,
     problem: Problem,
     agent: Annotated[
-        str, typer.Option(help="Name of an agent, as listed by `chary agents`.", metavar="NAME")
+        str,
+        typer.Option(
+            help="Name of an agent, as listed by `chary agents`, or your own as module:name.", metavar="NAME"
+        ),
     ] = "chary",
     options: Annotated[Given, Options("chary.agents:AGENTS", unset=ALL)],
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(help="Argument of an agent of your own; may be repeated.", metavar="NAME=VALUE"),
+    ] = None,
     play: Annotated[
         Given,
         Options(
@@ -78,7 +85,7 @@ def _run(
         record = _calibration(calibration)
         given = {**_calibrated(record), **given, "calibration": record}
     family = given.get("bonus", POSTERIOR if agent == PSRL.name else None)
-    spec = make_agent(agent, **usual.of_agent(family) | given)
+    spec = make_agent(agent, **usual.of_agent(family) | given | _arguments(argument or ()))
     log.info("%s on %s: %s", agent, problem, spec)
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         with progress() as report:
@@ -182,6 +189,22 @@ def of_agent(options: Given) -> dict[str, Any]:
     if "prior" in given and (prior := _prior(given.pop("prior"))) is not None:
         given["prior"] = prior
     return given
+
+
+def _arguments(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of an agent of the user's own, each read as a value of TOML or else as a text."""
+    if not texts:
+        return {}
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier()):
+            raise InvalidSetting(f"'argument' must be NAME=VALUE, got {shown(text)}.")
+        try:
+            found[name] = parse_toml(f"value = {value}")["value"]
+        except ValueError:
+            found[name] = value
+    return {"arguments": found}
 
 
 def _calibrated(record: CalibrationRecord | RiskRecord) -> dict[str, Any]:

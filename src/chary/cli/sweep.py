@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,9 @@ from chary.storage.files import as_json as json_line
 from chary.texts import shown, visible
 
 if TYPE_CHECKING:
+    from chary.callbacks import Callback
     from chary.sweeps.engines import Engine
+    from chary.sweeps.run_spec import RunSpec
     from chary.sweeps.spec import Experiment
 
 FAILED = 1
@@ -56,6 +58,7 @@ class SweepOptions:
         recompute: Compute results again if their files were changed.
         save_every: Seconds between checkpoints of an unfinished run.
         report: Write the report at the end.
+        log: Logger for the episodes of every finished run, in the folder log.
     """
 
     quick: bool = False
@@ -73,6 +76,7 @@ class SweepOptions:
     recompute: bool = False
     save_every: float | None = None
     report: bool = True
+    log: Annotated[str | None, "csv|tensorboard|mlflow|wandb"] = None
 
     def changed(self, asked: Experiment, extra: Sequence[str]) -> Experiment:
         """Return an experiment with these changes; `extra` are the arguments after the last option."""
@@ -255,10 +259,11 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
     if options.report:
         for package in ("polars", "plotly", "matplotlib", "jinja2"):
             check_installed(package, "The report, which --no-report leaves out,", "report")
+    logged = None if options.log is None else _logging(options.log, folder)
     with SweepBars(len(labels), labels) as bars:
         typed = f"chary {shlex.join(context.obj or sys.argv[1:])}"
         choices = {"extend": options.extend, "recompute": options.recompute}
-        result = sweep(experiment, folder, engine, bars, command=typed, **choices)
+        result = sweep(experiment, folder, engine, bars, command=typed, callbacks=logged, **choices)
     page = None
     if options.report and result.found + result.played:
         from chary.report import write_report
@@ -287,6 +292,14 @@ def _run(asked: Experiment, options: SweepOptions, context: typer.Context, as_js
         say(f"\n{failure.run} ({labels[failure.run]}) failed:\n{reason}", error=True)
     if result.failures:
         raise typer.Exit(FAILED)
+
+
+def _logging(kind: str, folder: Path) -> Callable[[RunSpec], list[Callback]]:
+    """Return what makes the logger of a run; the package that it needs is there."""
+    from chary.callbacks.loggers import check_logger, logger_in
+
+    check_logger(kind)
+    return lambda spec: [logger_in(kind, folder / "log", spec.id)]
 
 
 COMMANDS = {"reproduce": _reproduce, "sweep": _sweep, "status": _status, "report": _report}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from chary.envs.registration import GYMNASIUM_IDS, register
 from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import ACTIONS, sepsis
 from chary.envs.siblings import SIBLINGS
-from chary.errors import InvalidSetting, check_choice, check_seed, did_you_mean
+from chary.errors import InvalidSetting, check_choice, check_seed, check_type
+from chary.extensions import check_options, is_reference, load, parameters_of, resolved, theirs
 from chary.mdp import FiniteMDP
 
 if TYPE_CHECKING:
@@ -48,22 +50,32 @@ PROBLEMS: dict[str, Callable[..., FiniteMDP]] = {
 
 
 def make(name: str, /, **options: Any) -> FiniteMDP:
-    """Return a problem by name.
+    """Return a problem by name: one of chary's, of an entry point, or your own as "module:name".
 
-    In addition to the problem's own options, `actions` selects the actions that may be played: `admissible`
+    The last is a function that returns a FiniteMDP; its module is imported, which runs its code. In addition
+    to the problem's own options, `actions` selects the actions that may be played: `admissible`
     if the problem restricts them, `all` if every action may be played everywhere; None is the problem's
     default.
 
     Raises:
         UnknownName: if there is no such problem.
-        InvalidSetting: if the problem has no such option, or does not have those actions.
+        InvalidSetting: if the problem has no such option, or does not have those actions; if there is no such
+            module, or no such function in it.
+        FailedCode: if the code of your own problem raises.
 
     Example:
         >>> make("inventory", capacity=3).n_states
         4
     """
+    name = resolved("problem", name, PROBLEMS)
     function, given, actions = _resolve(name, options)
-    mdp = function(**given)
+    if is_reference(name):
+        with theirs(f"problem {name!r}"):
+            mdp = function(**given)
+        check_type(name, mdp, FiniteMDP, "a function that returns a FiniteMDP")
+        mdp = replace(mdp, name=name) if mdp.name == "custom" else mdp
+    else:
+        mdp = function(**given)
     _check_actions(name, actions, mdp)
     return mdp
 
@@ -82,6 +94,7 @@ def sibling(name: str, seed: int, /, **options: Any) -> FiniteMDP:
         >>> sibling("riverswim", 0).n_states
         6
     """
+    check_choice("problem", name, SIBLINGS)
     function, given, actions = _resolve(name, options)
     entropy = check_seed(seed)
     # Spawned by the problem's name: sibling 0 of one problem shares no draws with sibling 0 of another.
@@ -97,21 +110,14 @@ def _resolve(
     name: str, options: dict[str, Any]
 ) -> tuple[Callable[..., FiniteMDP], dict[str, Any], str | None]:
     """Return the problem's function, its own options, and `actions` if that is not one of them."""
-    check_choice("problem", name, PROBLEMS)
-    function = PROBLEMS[name]
-    known = list(inspect.signature(function).parameters)
+    function = PROBLEMS[name] if name in PROBLEMS else load("problem", name)
     given = {key: value for key, value in options.items() if not (key == "actions" and value is None)}
     actions: str | None = None
     if "actions" in given:
         check_choice("actions", given["actions"], ACTIONS)
-        if "actions" not in known:
+        if "actions" not in parameters_of(function):
             actions = given.pop("actions")
-    for key, value in given.items():
-        if key not in known:
-            raise InvalidSetting(
-                f"{key!r} must be an option of {name!r} ({', '.join(known)}), got {key}={value!r}."
-                f"{did_you_mean(key, known)}"
-            )
+    check_options(repr(name), function, given)
     return function, given, actions
 
 

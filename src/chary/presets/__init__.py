@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from chary.errors import InvalidSetting, UnknownName, check_choice, check_integer, check_real
+from chary.extensions import is_reference, resolved
 from chary.model.calibration import CalibrationRecord
 from chary.storage.files import parse_toml
 from chary.texts import shown
@@ -30,7 +31,8 @@ class Preset:
     Args:
         episodes: Online episodes, >= 1.
         warmup: Uniformly random episodes before them, >= 0.
-        eta: The exploration budget of every episode, >= 0, in the problem's own reward units.
+        eta: The exploration budget of every episode, >= 0, in the problem's own reward units; None where the
+            user must give one.
         bonus: The family of bounds.
         reward: Whether the reward function is `known` to the agent or `estimated` from data.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
@@ -44,7 +46,7 @@ class Preset:
 
     episodes: int
     warmup: int
-    eta: float
+    eta: float | None
     bonus: str
     reward: str
     delta: float = 0.1
@@ -54,7 +56,8 @@ class Preset:
     def __post_init__(self) -> None:
         check_integer("episodes", self.episodes, minimum=1)
         check_integer("warmup", self.warmup, minimum=0)
-        check_real("eta", self.eta, low=0.0)
+        if self.eta is not None:
+            check_real("eta", self.eta, low=0.0)
         check_choice("bonus", self.bonus, BONUSES)
         check_choice("reward", self.reward, REWARDS)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
@@ -70,7 +73,7 @@ class Preset:
         """Return the options of an agent that the preset sets, with its own or another family of bounds."""
         family = self.bonus if bonus is None else bonus
         return {
-            "eta": self.eta,
+            **({} if self.eta is None else {"eta": self.eta}),
             "bonus": family,
             "bonus_scale": self.bonus_scale(family),
             "reward": self.reward,
@@ -78,8 +81,12 @@ class Preset:
         }
 
 
+# For a problem without a preset: sizes to start with, and the defaults of agents.
+NONE = Preset(episodes=1000, warmup=0, eta=None, bonus="kl", reward="estimated")
+
+
 def preset(problem: str) -> Preset:
-    """Return the preset of a problem.
+    """Return the preset of a problem; one of your own, as "module:name" or of an entry point, has none.
 
     Raises:
         UnknownName: if there is no such problem.
@@ -88,7 +95,9 @@ def preset(problem: str) -> Preset:
         >>> preset("inventory").warmup
         1500
     """
-    name = check_choice("problem", problem, NAMES)
+    name = resolved("problem", problem, NAMES)
+    if is_reference(name):
+        return NONE
     return parse(resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from chary.arrays import Floats, Ints
 from chary.audit import BASELINE_OVER_TIME, baseline_over_time, violates
+from chary.extensions import is_reference
 from chary.results.columns import STANDING, Columns, Judged, Schema, points_of
 from chary.standing import Standing
 from chary.sweeps.tabular import problem_and_agent
@@ -29,7 +30,7 @@ class TabularRun(Judged):
     def standing(self) -> Standing:
         """The standing of the promise; version 0.1 stored one word, in place of which it is derived."""
         stored = self.summary["standing"]
-        if isinstance(stored, str):
+        if isinstance(stored, str) and not is_reference(self.spec.problem):
             mdp, agent = problem_and_agent(self.spec)
             return agent.grounds(mdp.told(agent.reward)).standing
         return Standing.from_json(stored)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, final
 
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from chary.agents import AGENTS
 from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.own import OwnAgent
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
 from chary.arrays import Floats, Ints
 from chary.audit import check_value_cap
+from chary.callbacks import Callback, play
 from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_seed
 from chary.mdp import FiniteMDP
 from chary.model.risk_calibration import RiskRecord
@@ -54,6 +56,7 @@ def simulate(
     planner: Annotated[str, PLANNERS] = "incremental",
     check_every: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Let `agent` play `episodes` episodes of `mdp` after a random warm-up, and judge every one of them.
 
@@ -67,12 +70,13 @@ def simulate(
             baseline, `everywhere` is every (t, s, a), which costs about one more plan per episode.
         record_steps: Whether to keep every step, as `run.steps`.
         driver: Execution path; both give identical trajectories. `step` goes through Gymnasium and the step
-            API, slowly.
+            API, slowly, as agents of your own always do.
         planner: Planning method of the compiled driver; both give identical plans. `full` is a whole backward
             induction before every episode.
         check_every: Compare every N-th plan with the full pass; 0 means never. What the episode of that plan
             was judged by is compared, too.
         progress: Called now and then with episodes done and episodes in all.
+        callbacks: Told of every episode once its block is played, see `chary.callbacks`.
 
     Raises:
         CharyError: if an option is out of range or does not fit the problem.
@@ -86,7 +90,6 @@ def simulate(
     """
     if progress is not None and not callable(progress):
         raise InvalidSetting(f"'progress' must be a function of two numbers, got {shown(progress)}.")
-    report = progress or (lambda done, total: None)
     simulation = Simulation(
         mdp,
         agent,
@@ -99,11 +102,8 @@ def simulate(
         planner=planner,
         check_every=check_every,
     )
-    simulation.start()
-    report(0, episodes)
-    while simulation.done < episodes:
-        report(simulation.advance(), episodes)
-    return simulation.result()
+    run: Run = play(simulation, callbacks, progress=progress)
+    return run
 
 
 @final
@@ -145,10 +145,10 @@ class Simulation:
             raise InvalidSetting(
                 f"'mdp' must be a FiniteMDP, got {type(mdp).__name__}. Use chary.envs or FiniteMDP."
             )
-        if type(agent) not in AGENTS.values():
+        if type(agent) not in (*AGENTS.values(), OwnAgent):
             raise InvalidSetting(
                 f"'agent' must be one of {', '.join(spec.__name__ for spec in AGENTS.values())}, "
-                f"got {type(agent).__name__}."
+                f"got {type(agent).__name__}. Use chary.OwnAgent for a class of your own."
             )
         check_integer("episodes", episodes, minimum=1, largest=MOST_EPISODES)
         check_integer("warmup", warmup, minimum=0, largest=MOST_EPISODES)
@@ -158,6 +158,8 @@ class Simulation:
         check_choice("coverage", coverage, COVERAGES)
         check_choice("driver", driver, DRIVERS)
         check_choice("planner", planner, PLANNERS)
+        if isinstance(agent, OwnAgent):
+            driver = DRIVERS[1]
         check_integer("check_every", check_every, minimum=0)
         if check_every and (driver != DRIVERS[0] or planner == PLANNERS[FULL]):
             raise InvalidSetting(
@@ -209,6 +211,11 @@ class Simulation:
         """The number of episodes played."""
         return self._run.done
 
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `state` and `restore` work: for compiled runs alone."""
+        return isinstance(self._run, BlockRun)
+
     def start(self) -> None:
         """Play the warm-up, and compile what plays the rest or load it from the cache."""
         self._run.start()
@@ -220,6 +227,23 @@ class Simulation:
     def so_far(self) -> dict[str, NDArray[Any]]:
         """Return the columns of the episodes played until now, by name, in scaled units."""
         return {name: getattr(self._job.record.episodes, name)[: self.done] for name in EPISODE_COLUMNS}
+
+    def rows(self, first: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of the episodes from `first` on that are done, by name, in the user's units."""
+        columns = {name: column[first:] for name, column in self.so_far().items()}
+        # Amounts of reward are floats, and all other columns are not.
+        span = self.mdp.scale.span
+        rows: dict[str, NDArray[Any]] = {
+            name: each * span if each.dtype == np.float64 else each for name, each in columns.items()
+        }
+        # Rewards have an offset only where no episode ends early.
+        returns = _raw_returns(rows["returns"], rows["length"], self.mdp)
+        baseline = _raw_returns(rows["baseline_value"], self.mdp.horizon, self.mdp)
+        return {**rows, "returns": returns, "baseline_value": baseline}
+
+    def planned(self) -> dict[str, int]:
+        """Return how much a compiled run has planned; nothing with driver `step`."""
+        return self._run.planning()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that the rest of a compiled run depends on: counts, chains, log and generators.
@@ -249,9 +273,6 @@ class Simulation:
         # Rewards have an offset only where no episode ends early.
         judge, whole = self._job.judge, self.mdp.horizon
         incumbent = mean_at_start(judge, judge.v_incumbent)
-        # Amounts of reward are floats, and all other columns are not.
-        arrays = {name: columns[name] for name in EPISODE_COLUMNS}
-        arrays |= {name: each * scale.span for name, each in arrays.items() if each.dtype == np.float64}
         steps = Steps(**{name: columns[f"step_{name}"] for name in STEP_COLUMNS})
         return Run(
             problem=self.mdp.name,
@@ -264,11 +285,7 @@ class Simulation:
             coverage=self._coverage,
             seconds=self._run.seconds,
             incumbent_value=float(_raw_returns(np.float64(incumbent * scale.span), whole, self.mdp)),
-            **{
-                **arrays,
-                "returns": _raw_returns(arrays["returns"], arrays["length"], self.mdp),
-                "baseline_value": _raw_returns(arrays["baseline_value"], whole, self.mdp),
-            },
+            **self.rows(0),
             chains=log if isinstance(log, ChainLog) else no_chains(),
             steps=steps if len(steps.action) else None,
             planning=self._run.planning(),
@@ -295,7 +312,9 @@ class Simulation:
 
     def _resumable(self) -> BlockRun:
         if isinstance(self._run, _Stepping):
-            raise InvalidSetting("'driver' must be 'compiled' to save or resume a run, got 'step'.")
+            raise InvalidSetting(
+                "'driver' must be 'compiled' to save or resume a run, got 'step', as for agents of your own."
+            )
         return self._run
 
 

@@ -51,6 +51,9 @@ def differences_from(
     if record.siblings is not None:
         same = record.options.get("digest") == mdp.digest
         return () if same else (f"calibrated on siblings {record.siblings}, played a variant of it",)
+    if record.problem not in NAMES:
+        # A record is read from a file, which must not name code to be run.
+        return (f"calibrated on siblings of {record.problem}, which chary does not know",)
     # The problem whose siblings were played, to be compared to the last bit.
     other = make(record.problem, **record.options)
     same = mdp.setting.digest == other.setting.digest and all(

@@ -18,7 +18,7 @@ from chary.simulation._canary_run import check_return_cap
 from chary.simulation._episode import new_playing
 from chary.simulation._judge import evaluate_truly_into, mean_at_start, set_incumbent_into, true_value
 from chary.simulation._record import first_deviation_into, keep_steps_into
-from chary.simulation._stepwise import lay_out_into, scaled_return, warm_up
+from chary.simulation._stepwise import lay_out_into, random_episodes, scaled_return
 from chary.simulation.run import CanaryLog
 
 
@@ -34,7 +34,7 @@ def play_canary_steps(job: Job) -> Generator[int, None, CanaryLog]:
         generator=generator_for(seed, "agent"),
         incumbent=None if spec.prior is None else prior,
     )
-    warm_up(agent, job, env)
+    agent.warm_start(random_episodes(job, env))
     set_incumbent_into(judge, agent.actions(1), scratch)
     policy, probability, loss = np.zeros(episodes, dtype=np.int64), np.zeros(episodes), np.zeros(episodes)
     playing = new_playing(mdp.horizon)

@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import numpy as np
 
-from chary.agents.canary_agent import CanaryAgent
 from chary.agents.comparison import MixtureSpec, Random
-from chary.agents.protocol import POSTERIOR
+from chary.agents.own import Beside, OwnAgent
+from chary.agents.protocol import POSTERIOR, Transition
 from chary.agents.tabular import TabularAgent
 from chary.arrays import Floats
 from chary.envs.tabular_env import TabularEnv
@@ -37,12 +37,24 @@ def play_steps(job: Job) -> Generator[int, None, ChainLog]:
     record, mdp, spec, judge, episodes, _, seed, prior, scratch = job[:9]
     env, columns = TabularEnv(mdp), record.episodes
     oracle = isinstance(spec, MixtureSpec) and spec.baseline_value == "oracle"
-    agent = _warmed(job, env)
+    played = random_episodes(job, env)
+    agent = _new_agent(job)
+    acting: TabularAgent | Beside = agent
+    if isinstance(spec, OwnAgent):
+        own = spec.made(
+            mdp.told(spec.reward),
+            generator=generator_for(seed, "agent"),
+            episodes=episodes,
+            warmup=job.warmup,
+        )
+        acting = Beside(spec.label, own, agent)
+    acting.warm_start(played)
     frozen = agent.frozen_baseline
     set_incumbent_into(judge, frozen if spec.prior is None else prior, scratch)
     if oracle:
         value = true_value(judge, frozen, scratch)[0]
-        agent = _warmed(job, env, oracle_value=value)
+        acting = agent = _new_agent(job, oracle_value=value)
+        agent.warm_start(played)
     playing = new_playing(mdp.horizon)
     with_worlds = spec.bonus == POSTERIOR
     kind = PAPER if with_worlds else CHARGES.index(spec.options()["charge"] or CHARGES[PAPER])
@@ -78,7 +90,7 @@ def play_steps(job: Job) -> Generator[int, None, ChainLog]:
     chains = {name: np.zeros(episodes, dtype) for name, dtype in CHAIN_COLUMNS.items()}
     started = 0
     world_seed = seed_for(seed, "world")
-    for episode in rollout(env, agent, episodes=episodes, seed=world_seed, before_finish=judge_episode):
+    for episode in rollout(env, acting, episodes=episodes, seed=world_seed, before_finish=judge_episode):
         k = episode.number
         columns.returns[k] = scaled_return(episode, mdp)
         if agent.shield is not None and agent.last_end is not None:
@@ -119,23 +131,24 @@ def scaled_return(episode: Episode, mdp: FiniteMDP) -> float:
     return total
 
 
-def warm_up(agent: TabularAgent | CanaryAgent, job: Job, env: TabularEnv) -> None:
-    """Let an agent learn from random episodes."""
+def random_episodes(job: Job, env: TabularEnv) -> list[tuple[Transition, ...]]:
+    """Return the transitions of the uniformly random episodes of a warm-up."""
     dice = TabularAgent(Random(), job.mdp.setting, generator=generator_for(job.seed, "warmup agent"))
     played = rollout(env, dice, episodes=job.warmup, seed=seed_for(job.seed, "warmup world"))
-    agent.warm_start([episode.transitions for episode in played])
+    return [episode.transitions for episode in played]
 
 
-def _warmed(job: Job, env: TabularEnv, oracle_value: Floats | None = None) -> TabularAgent:
-    """Return an agent that has seen the warm-up and nothing else."""
-    agent = TabularAgent(
-        job.agent,
-        job.mdp.told(job.agent.reward),
+def _new_agent(job: Job, oracle_value: Floats | None = None) -> TabularAgent:
+    """Return an agent that has seen nothing; for an agent of the user's own, the one to judge it by."""
+    spec = job.agent
+    own = isinstance(spec, OwnAgent)
+    return TabularAgent(
+        spec.judged_by() if isinstance(spec, OwnAgent) else spec,
+        job.mdp.told(spec.reward),
         max_episodes=job.episodes,
         warmup=job.warmup,
         generator=generator_for(job.seed, "agent"),
-        prior=None if job.agent.prior is None else job.prior,
+        prior=None if spec.prior is None else job.prior,
         oracle_value=oracle_value,
+        overrides="counted" if own else "ignored",
     )
-    warm_up(agent, job, env)
-    return agent

@@ -212,7 +212,7 @@ class Run(EpisodeArrays):
         regret = float(self.regret.sum())
         return {
             "problem": self.problem,
-            "agent": self.spec.name,
+            "agent": self.spec.label,
             **self.spec.options(),
             "standing": self.standing.to_json(),
             "eta": eta,

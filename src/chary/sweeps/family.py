@@ -6,6 +6,7 @@ field of `Family`, so that no other module needs to test which family it has.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import abstractmethod
@@ -87,6 +88,7 @@ class AnyAlgorithm:
         step_bound_share: With rule capped: the step bound as a share of the budget, in (0, 1].
         group: Its line in the frontier of regret against violations: settings of one method form a group.
         point: Its setting in a few words, at its point of that line.
+        keeps_budget: With an agent of your own: whether it keeps a budget, so that it is played at each.
         options: Options of the agent beyond those that all runs share.
     """
 
@@ -99,11 +101,13 @@ class AnyAlgorithm:
     step_bound_share: float | None = None
     group: str = ""
     point: str = ""
+    keeps_budget: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_label(self.label)
-        check_choice("agent", self.agent, self.agents())
+        if self.named(self.agent) != self.agent:
+            raise InvalidSetting(f"'agent' must be of the form 'module:name', got {shown(self.agent)}.")
         check_choice("role", self.role, ROLES)
         if self.step_bound_share is not None:
             check_real("step_bound_share", self.step_bound_share, low=0.0, high=1.0, open_low=True)
@@ -113,18 +117,37 @@ class AnyAlgorithm:
             raise InvalidSetting(
                 f"'group' must be given with point {self.point!r}, got ''. Name the line that it lies on."
             )
+        if not isinstance(self.keeps_budget, bool):
+            raise InvalidSetting(f"'keeps_budget' must be true or false, got {shown(self.keeps_budget)}.")
+        known = self.options_of(self.agent)
+        if known is None:
+            check_plain(self.options)
+            return
+        if self.keeps_budget:
+            raise InvalidSetting(
+                f"'keeps_budget' must be left out with agent {self.agent!r}, got true: it is for your own."
+            )
         for option in self.options:
-            check_choice(f"option of {self.agent}", option, self.options_of(self.agent))
+            check_choice(f"option of {self.agent}", option, known)
 
     @staticmethod
     @abstractmethod
     def agents() -> tuple[str, ...]:
         """Return the agents of the family, the ones with a budget included."""
 
+    @classmethod
+    def named(cls, name: str) -> str:
+        """Return an agent by name as it is stored; nothing is imported.
+
+        Raises:
+            UnknownName: if there is none.
+        """
+        return check_choice("agent", name, cls.agents())
+
     @staticmethod
     @abstractmethod
-    def options_of(agent: str) -> tuple[str, ...]:
-        """Return the options that an agent may be given."""
+    def options_of(agent: str) -> tuple[str, ...] | None:
+        """Return the options that an agent may be given; None where only its own code can tell."""
 
     @abstractmethod
     def resolved(self, conditions: Any, eta: float | None) -> dict[str, Any]:
@@ -137,6 +160,8 @@ class AnyAlgorithm:
     @property
     def budgeted(self) -> bool:
         """Whether it keeps a budget. It is then run once per budget, and otherwise once."""
+        if self.keeps_budget:
+            return True
         return self.agent in self.budgeted_agents and self.options.get("rule") not in WITHOUT_BUDGET
 
     def with_step_bound(self, options: dict[str, Any], eta: float | None) -> dict[str, Any]:
@@ -161,8 +186,11 @@ class Family:
         conditions: The dataclass of its conditions.
         algorithm: The dataclass of its algorithms.
         check: Raises CharyError if a run cannot be played.
-        simulation: Returns an object with `start`, `restore`, `state`, `advance`, `done` and `result`.
+        simulation: Returns an object with `start`, `restore`, `state`, `can_be_saved`, `advance`, `done` and
+            `result`.
         arrays: Takes the simulation's result and returns the arrays to be stored.
+        sources: Takes a run that was played and returns the files of the user's own code in it, by what they
+            are; none for chary's own.
         compiled: Returns equal texts for runs that share what is compiled for them.
         compiles_to_disk: Whether compiled code is kept on disk, so that one worker compiles for all.
         lanes: Returns many simulations of one compiled kind as one that plays them side by side on a GPU;
@@ -179,6 +207,7 @@ class Family:
     check: Callable[[RunSpec], object]
     simulation: Callable[[RunSpec], Any]
     arrays: Callable[[Any], dict[str, Any]]
+    sources: Callable[[RunSpec], dict[str, dict[str, str | None]]]
     compiled: Callable[[RunSpec], str]
     compiles_to_disk: bool
     lanes: Callable[[Sequence[Any]], Any] | None
@@ -233,6 +262,17 @@ def check_text(what: str, text: object) -> None:
     """Raise InvalidSetting unless `text` is a text."""
     if not isinstance(text, str):
         raise InvalidSetting(f"{what!r} must be a text, got {shown(text)}.")
+
+
+def check_plain(options: Mapping[str, Any]) -> None:
+    """Raise InvalidSetting unless options are made of what JSON has: texts, finite numbers, lists, tables."""
+    try:
+        json.dumps(dict(options), allow_nan=False)
+    except (TypeError, ValueError) as problem:
+        raise InvalidSetting(
+            "options of an agent of your own must be numbers, texts and lists of them, got "
+            f"{shown(dict(options))}: {problem}."
+        ) from problem
 
 
 def check_etas(etas: object) -> None:

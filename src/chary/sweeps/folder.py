@@ -198,6 +198,12 @@ class SweepFolder:
         provenance = read_json(self._runs / run / "provenance.json") or {}
         return str(provenance.get("device", CPU))
 
+    def sources(self, run: str) -> dict[str, Any]:
+        """Return the files of the user's own code that a finished run was played with, as they were."""
+        provenance = read_json(self._runs / run / "provenance.json") or {}
+        found = provenance.get("sources")
+        return found if isinstance(found, dict) else {}
+
     def write(self, run: str, files: Mapping[str, bytes]) -> None:
         """Make a run finished: its files appear together, and its checkpoint is removed.
 

@@ -195,6 +195,7 @@ HIV = Family(
     check=learner_options,
     simulation=_simulation,
     arrays=lambda run: run.arrays(),
+    sources=lambda spec: {},
     compiled=_compiled,
     # What JAX compiles stays in the process.
     compiles_to_disk=False,

@@ -71,7 +71,8 @@ def perform(
 ) -> dict[str, bytes]:
     """Play a run on a CPU, from its checkpoint in `folder` if there is one, and return its files.
 
-    Interruptions, and a change of machine, alter nothing but the provenance.
+    Interruptions, and a change of machine, alter nothing but the provenance. Agents of the user's own have no
+    checkpoints: a run of one begins again.
 
     Raises:
         InvalidSetting: if a checkpoint cannot be written.
@@ -86,7 +87,12 @@ def perform(
     while simulation.done < spec.episodes:
         report(simulation.advance(), spec.episodes)
         now = time.perf_counter()
-        if folder is not None and now - saved >= checkpoint_seconds and simulation.done < spec.episodes:
+        if (
+            folder is not None
+            and simulation.can_be_saved
+            and now - saved >= checkpoint_seconds
+            and simulation.done < spec.episodes
+        ):
             save(spec, folder, simulation, spent.until_now())
             saved = time.perf_counter()
     return result_files(spec, simulation.result(), spent.until_now())
@@ -146,6 +152,7 @@ def result_files(
         "episode_seconds": run.seconds,
         "resumed": spent["resumed"],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        **({"sources": sources} if (sources := family.sources(spec)) else {}),
         **(made_by or {}),
     }
     return {

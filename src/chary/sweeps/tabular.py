@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chary.errors import MOST_EPISODES, check_choice, check_integer, check_real, check_seed
+from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_real, check_seed
+from chary.extensions import is_reference, resolved, source_of
 from chary.presets import BONUSES, NAMES, REWARDS
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
@@ -24,7 +25,7 @@ class Conditions(AnyConditions):
     """The conditions that compared runs of a tabular problem share.
 
     Args:
-        problem: A problem's name, see `chary problems`.
+        problem: A problem's name, see `chary problems`, or your own as "module:name".
         actions: Which actions may be played, or None for the problem's default.
         horizon: Steps of an episode, or None for the problem's default.
         episodes: Online episodes of every run, >= 1.
@@ -62,7 +63,8 @@ class Conditions(AnyConditions):
     coverage: str = "played"
 
     def __post_init__(self) -> None:
-        check_choice("problem", self.problem, NAMES)
+        if resolved("problem", self.problem, NAMES) != self.problem:
+            raise InvalidSetting(f"'problem' must be of the form 'module:name', got {self.problem!r}.")
         if self.actions is not None:
             check_choice("actions", self.actions, ("admissible", "all"))
         if self.horizon is not None:
@@ -95,11 +97,18 @@ class Algorithm(AnyAlgorithm):
 
         return tuple(AGENTS)
 
+    @classmethod
+    def named(cls, name: str) -> str:
+        """Return an agent of chary's by name, or your own as "module:name"; nothing is imported."""
+        return resolved("agent", name, cls.agents())
+
     @staticmethod
-    def options_of(agent: str) -> tuple[str, ...]:
-        """Return the options that an agent may be given."""
+    def options_of(agent: str) -> tuple[str, ...] | None:
+        """Return the options that an agent may be given; None where only its own code can tell."""
         from chary.agents import AGENTS
 
+        if is_reference(agent):
+            return None
         # Runs find their calibration by themselves.
         return tuple(name for name in names_of(AGENTS[agent]) if name not in ("eta", "calibration"))
 
@@ -109,7 +118,7 @@ class Algorithm(AnyAlgorithm):
         Raises:
             CharyError: if they do not fit together.
         """
-        from chary.agents import PSRL, make_agent
+        from chary.agents import PSRL, AgentSpec, make_agent
         from chary.agents.protocol import POSTERIOR
         from chary.agents.worlds import WORLD_OPTIONS
 
@@ -124,7 +133,8 @@ class Algorithm(AnyAlgorithm):
         agent = make_agent(self.agent, **self.with_step_bound(options, eta))
         # A run is named by its options: those of worlds are none of a run without them.
         unused = () if agent.bonus == POSTERIOR else WORLD_OPTIONS
-        names = [name for name in ("eta", *self.options_of(self.agent)) if name not in unused]
+        known = self.options_of(self.agent) or (*names_of(AgentSpec), "arguments")
+        names = [name for name in dict.fromkeys(("eta", *known)) if name not in unused]
         resolved = {name: getattr(agent, name) for name in names}
         # Runs of version 0.1 have no such option and mean the lowest index: their ids stay what they are.
         return {name: value for name, value in resolved.items() if (name, value) != ("ties", "index")}
@@ -151,6 +161,27 @@ def problem_and_agent(spec: RunSpec) -> tuple[FiniteMDP, AgentSpec]:
     return mdp, agent
 
 
+def known_problem(spec: RunSpec) -> FiniteMDP | None:
+    """Return the problem of a stored run, None for one of the user's own, whose code is not run again."""
+    return None if is_reference(spec.problem) else problem_and_agent(spec)[0]
+
+
+def _check(spec: RunSpec) -> None:
+    """Raise CharyError if a run cannot be played; code of the user's own is imported and an agent made."""
+    from chary.agents import OwnAgent
+    from chary.randomness import generator_for
+
+    mdp, agent = problem_and_agent(spec)
+    if isinstance(agent, OwnAgent):
+        told, generator = mdp.told(agent.reward), generator_for(spec.seed, "agent")
+        agent.made(told, generator=generator, episodes=spec.episodes, warmup=spec.warmup)
+
+
+def _sources(spec: RunSpec) -> dict[str, dict[str, str | None]]:
+    named = {"agent": spec.agent, "problem": spec.problem}
+    return {what: source_of(name) for what, name in named.items() if is_reference(name)}
+
+
 def _simulation(spec: RunSpec) -> Any:
     from chary.simulation import Simulation
 
@@ -171,9 +202,10 @@ TABULAR = Family(
     problems=tuple(NAMES),
     conditions=Conditions,
     algorithm=Algorithm,
-    check=problem_and_agent,
+    check=_check,
     simulation=_simulation,
     arrays=_arrays,
+    sources=_sources,
     # One set of kernels plays all runs.
     compiled=lambda spec: "",
     compiles_to_disk=True,

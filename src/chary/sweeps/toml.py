@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chary.errors import InvalidSetting, check_choice
+from chary.extensions import resolved
 from chary.storage.files import parse_toml, read_text
 from chary.sweeps.family import AnyAlgorithm, Family, names_of, tupled
 from chary.sweeps.spec import FAMILIES, Experiment, Quick, Study, Variant, family_of
@@ -62,7 +63,7 @@ def parse_experiment(text: str) -> Experiment:
     own = ("name", "title", "algorithms", "studies", "quick")
     if "problem" in table:
         problems = [problem for family in FAMILIES for problem in family.problems]
-        check_choice("problem", table["problem"], problems)
+        table["problem"] = resolved("problem", table["problem"], problems)
     family = family_of(table.get("problem"))
     for key in table:
         check_choice("an experiment's key", key, (*own, *names_of(family.conditions)))
@@ -111,13 +112,13 @@ def _study(table: Mapping[str, Any], known: Mapping[str, AnyAlgorithm], family: 
 
 def _algorithm(table: Mapping[str, Any], family: Family) -> AnyAlgorithm:
     own = [name for name in names_of(family.algorithm) if name != "options"]
-    agent = check_choice("agent", _given("an algorithm", table, "agent"), family.algorithm.agents())
+    agent = family.algorithm.named(_given("an algorithm", table, "agent"))
     options = family.algorithm.options_of(agent)
-    for key in table:
-        check_choice(f"a key of algorithm {table.get('label', agent)!r}", key, (*own, *options))
+    for key in table if options is not None else ():
+        check_choice(f"a key of algorithm {table.get('label', agent)!r}", key, (*own, *(options or ())))
     _given("an algorithm", table, "label")
     return family.algorithm(
-        **{key: value for key, value in table.items() if key in own},
+        **{key: value for key, value in {**table, "agent": agent}.items() if key in own},
         options={key: value for key, value in table.items() if key not in own},
     )
 

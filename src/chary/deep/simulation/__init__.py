@@ -51,6 +51,7 @@ class DeepSimulation:
         learner: The state of the learner; None before `start`.
         incumbent: The networks at the end of the warm-up, whose baseline is the second reference.
         done: Episodes played.
+        can_be_saved: Whether `state` and `restore` work; always.
 
     Raises:
         InvalidSetting: if something is of the wrong type, or a number is out of range.
@@ -84,6 +85,7 @@ class DeepSimulation:
         self.learner: State | None = None
         self.incumbent: Networks | None = None
         self.done = 0
+        self.can_be_saved = True
         self._logs: list[EpisodeLog] = []
         self._audits: list[Audits] = []
         self._audited: list[int] = []
@@ -174,6 +176,18 @@ class DeepSimulation:
         self.learner, self.incumbent, self.done, self._seconds = learner, incumbent, done, float(seconds)
         self._logs, self._audits = [log], [audits]
         self._audited = audited
+
+    def rows(self, first: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of the log with one number per episode, from episode `first` on, by name."""
+        columns = {name: np.asarray(column) for name, column in self._log()._asdict().items()}
+        return {name: column[first:] for name, column in columns.items() if column.ndim == 1}
+
+    def planned(self) -> dict[str, float]:
+        """Return the mean losses of the last episode, by network."""
+        if not self.done:
+            return {}
+        losses = np.asarray(self._logs[-1].losses)[-1]
+        return dict(zip(("explorer_loss", "high_loss", "low_loss"), losses.tolist(), strict=True))
 
     def result(self) -> DeepRun:
         """Return the judged run; all episodes must have been played."""

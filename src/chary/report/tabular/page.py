@@ -10,7 +10,7 @@ from typing import Any
 from chary.assumptions import AssumptionReport, check_assumptions
 from chary.mdp import FiniteMDP
 from chary.pages import Table
-from chary.report.claims import PAPER, say
+from chary.report.claims import PAPER, Claim, say
 from chary.report.measured import Measured, Place
 from chary.report.page import Parts
 from chary.report.style import algorithms_of
@@ -30,7 +30,7 @@ from chary.report.tabular.tables import (
 )
 from chary.statistics import binomial_report
 from chary.sweeps.spec import MAIN, Experiment
-from chary.sweeps.tabular import Conditions, problem_and_agent
+from chary.sweeps.tabular import Conditions, known_problem
 
 # If checking the assumptions at one budget takes longer, the others are not checked.
 ASSUMPTION_SECONDS = 10.0
@@ -40,20 +40,22 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     """Return the parts of the report of a tabular sweep."""
     conditions = experiment.conditions
     assert isinstance(conditions, Conditions)
-    mdp = problem_and_agent(experiment.plan()[0].spec)[0]
-    assumptions = _assumptions(mdp, conditions.etas)
-    facts = Facts(
-        horizon=mdp.horizon,
-        states=mdp.n_states,
-        actions=mdp.setting.n_actions,
-        delta=conditions.delta,
-        span=mdp.scale.span,
-        diameter=assumptions[0].diameter.status,
-        diameter_says=assumptions[0].diameter.describe(),
-        questions={study.name: study.question for study in experiment.studies},
-    )
-    asked = [study.name for study in experiment.studies if study.claims]
-    claims = answer_claims(measured, facts, asked)
+    mdp = known_problem(experiment.plan()[0].spec)
+    assumptions = [] if mdp is None else _assumptions(mdp, conditions.etas)
+    claims: list[Claim] = []
+    if mdp is not None:
+        facts = Facts(
+            horizon=mdp.horizon,
+            states=mdp.n_states,
+            actions=mdp.setting.n_actions,
+            delta=conditions.delta,
+            span=mdp.scale.span,
+            diameter=assumptions[0].diameter.status,
+            diameter_says=assumptions[0].diameter.describe(),
+            questions={study.name: study.question for study in experiment.studies},
+        )
+        asked = [study.name for study in experiment.studies if study.claims]
+        claims = answer_claims(measured, facts, asked)
     of_paper = any(algorithm.role == PAPER for algorithm in algorithms_of(experiment))
     if not of_paper:
         # A sweep without the paper's algorithm was not made for its claims.
@@ -74,7 +76,7 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
         compared=DIFFERENCES,
         without=[
             *([] if claims else ["claims"]),
-            *([] if of_paper or leaning else ["assumptions"]),
+            *([] if assumptions and (of_paper or leaning) else ["assumptions"]),
         ],
         values={
             "frontier": frontier_table(experiment, measured),
@@ -85,7 +87,7 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
             "key_numbers": key_table(measured, key_cells(measured)),
             "equal_seeds_share": "the warm-up and the world's randomness",
             "assumptions": _assumption_table(measured, assumptions),
-            "last_assumption": assumptions[-1],
+            "last_assumption": assumptions[-1] if assumptions else None,
             **_coverage(measured, conditions.delta),
         },
     )
