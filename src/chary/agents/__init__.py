@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from chary.agents._stats import Stats
 from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
@@ -26,6 +27,7 @@ __all__ = [
     "EpsMix",
     "Frozen",
     "Random",
+    "Stats",
     "StepMix",
     "Transition",
     "WorldsSpec",

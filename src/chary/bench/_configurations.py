@@ -40,7 +40,7 @@ def configurations(problem: str) -> dict[str, Callable[[], Configuration]]:
         >>> list(configurations("sepsis"))
         ['strict', 'capped', 'all actions', 'worst']
     """
-    usual = preset(problem)
+    usual = preset(problem).under("hoeffding")
     bonus_scale = usual.scale.get("hoeffding", UNCALIBRATED_SCALE)
 
     def capped(name: str, scale: float, **options: Any) -> Callable[[], Configuration]:
@@ -68,5 +68,6 @@ def _spec(usual: Preset, scale: float, **rule: Any) -> CharyUCBVI:
         delta=usual.delta,
         charge="coupled",
         pool=POOL,
+        patience=None,
         **rule,
     )

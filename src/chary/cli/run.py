@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +66,7 @@ def _run(
     Options that are left out come from the problem's preset, and otherwise from the agent's defaults. In
     JSON, null means "does not apply" or infinity; eta_infinite distinguishes the two.
     """
-    from chary.agents import PSRL, make_agent
+    from chary.agents import AGENTS, PSRL, make_agent
     from chary.agents.protocol import POSTERIOR
     from chary.envs import make
     from chary.simulation import simulate
@@ -78,11 +79,14 @@ def _run(
         record = _calibration(calibration)
         given = {**_calibrated(record), **given, "calibration": record}
     family = given.get("bonus", POSTERIOR if agent == PSRL.name else None)
-    spec = make_agent(agent, **usual.of_agent(family) | given)
+    known = {each.name for each in fields(AGENTS[check_choice("agent", agent, AGENTS)])}
+    of_preset = {name: value for name, value in usual.of_agent(family).items() if name in known}
+    spec = make_agent(agent, **of_preset | given)
     log.info("%s on %s: %s", agent, problem, spec)
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         with progress() as report:
-            play = {"episodes": usual.episodes, "warmup": usual.warmup, **play}
+            length = usual.under(spec.bonus)
+            play = {"episodes": length.episodes, "warmup": length.warmup, **play}
             run = simulate(mdp, spec, **play, progress=report(f"{agent} on {problem}"))
         summary = run.summary()
         summary["eta_infinite"] = summary["eta"] == float("inf")
@@ -220,8 +224,6 @@ def _problems(*, as_json: Json = False) -> None:
 
 def _agents(*, as_json: Json = False) -> None:
     """List the agents and the options of each."""
-    from dataclasses import fields
-
     from chary.agents import AGENTS, AgentSpec
 
     shared = [field.name for field in fields(AgentSpec)]
@@ -249,6 +251,8 @@ def _of_agent(options: Given) -> dict[str, Any]:
     given = dict(options)
     if "chains" in given:
         given["chains"] = check_choice("chains", given["chains"], ("on", "off")) == "on"
+    if given.get("patience") == "none":
+        given["patience"] = None
     if "prior" in given and (prior := _prior(given.pop("prior"))) is not None:
         given["prior"] = prior
     return given
@@ -259,7 +263,7 @@ def _calibrated(record: CalibrationRecord | RiskRecord) -> dict[str, Any]:
     from chary.model.calibration import CalibrationRecord
 
     if isinstance(record, CalibrationRecord):
-        return {"bonus": record.bonus, "bonus_scale": record.bonus_scale}
+        return {name: getattr(record, name) for name in ("bonus", "bonus_scale", "patience")}
     return {"bonus": "posterior", "risk": record.risk}
 
 
