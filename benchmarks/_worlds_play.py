@@ -212,7 +212,8 @@ def play_clinic(job: str) -> dict[str, Any]:
     told = json.loads(job)
     mdp, rule = clinic_mdp()
     env, truth, seed = chary.envs.TabularEnv(mdp), Truth(mdp), told["seed"]
-    spec = chary.CharyUCBVI(eta=CLINIC_ETA, bonus="posterior", reward=told["label"])
+    # The recorded tables were played with chains that wait for ever.
+    spec = chary.CharyUCBVI(eta=CLINIC_ETA, bonus="posterior", reward=told["label"], patience=None)
     agent = chary.TabularAgent(spec, mdp.told(spec.reward), generator=np.random.default_rng([seed, 6]))
     agent.warm_start(noisy_log(env, mdp, rule, episodes=CLINIC_LOGGED, noise=CLINIC_NOISE, seed=seed))
 

@@ -83,6 +83,7 @@ def inventory() -> Job:
 def usual(problem: str) -> Job:
     """Return the search for a preset."""
     one = preset(problem)
+    one = one.under("hoeffding")
     options = {"bonus": "hoeffding", "eta": one.eta, "reward": one.reward, "delta": one.delta}
     return Job(
         name=f"{problem} preset",
@@ -134,7 +135,8 @@ class Calibrations:
         began = time.monotonic()
         found = calibrate(
             job.problem,
-            CharyUCBVI(**job.options, bonus_scale=job.scale),
+            # Presets and experiments with these scales let chains wait for ever.
+            CharyUCBVI(**job.options, bonus_scale=job.scale, patience=None),
             episodes=max(1, job.episodes // self._shorter),
             warmup=job.warmup,
             check=job.check,

@@ -64,7 +64,7 @@ def new_agent(eta: float, *, losses: bool = False, bonus: str = "kl") -> chary.T
         value_cap=1.0,
     )
     own = chary.OwnBaseline.declare(np.zeros((2, 3), dtype=int), setting, role="only")
-    spec = chary.CharyUCBVI(eta=eta, bonus=bonus, delta=DELTA, risk=RISK)
+    spec = chary.CharyUCBVI(eta=eta, bonus=bonus, delta=DELTA, risk=RISK, patience=None)
     return chary.TabularAgent(spec, setting, own=own, losses=losses)
 
 
@@ -198,7 +198,9 @@ def lanes(seed: int, *, eta: float, n_lanes: int = 256, delay: int = 30, steps: 
         n_states=S, n_actions=2, horizon=delay + 2, allowed=allowed, terminal=[END], value_cap=1.0
     )
     own = chary.OwnBaseline.declare(np.zeros((delay + 2, S), dtype=int), setting, role="only")
-    agent = chary.TabularAgent(chary.CharyUCBVI(eta=eta, bonus="kl", delta=DELTA), setting, own=own)
+    agent = chary.TabularAgent(
+        chary.CharyUCBVI(eta=eta, bonus="kl", delta=DELTA, patience=None), setting, own=own
+    )
     envs = SyncVectorEnv([lambda: new_ward(delay)] * n_lanes)
     shielded = ShieldedVector(envs, agent)
     states, _ = shielded.reset(seed=seed)

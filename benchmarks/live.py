@@ -147,7 +147,7 @@ def learner(mdp: FiniteMDP, spec: CharyUCBVI | None = None) -> TabularAgent:
     """Return an agent after the paper's warm-up of 500 random episodes."""
     options = preset("sepsis")
     if spec is None:
-        spec = CharyUCBVI(eta=options.eta, bonus="hoeffding", bonus_scale=options.bonus_scale("hoeffding"))
+        spec = CharyUCBVI(**options.of_agent("hoeffding"))
     agent = TabularAgent(spec, mdp.told("estimated"), max_episodes=1_000_000)
     dice = TabularAgent(chary.Random(), mdp.setting, generator=generator_for(0, "warmup agent"))
     played = chary.rollout(TabularEnv(mdp), dice, episodes=500, seed=seed_for(0, "warmup world"))

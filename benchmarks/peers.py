@@ -182,9 +182,10 @@ def our_agent(mdp: chary.FiniteMDP, label: str, episodes: int) -> tuple[chary.UC
     if label == UCBVI:
         log_term = chary.UCBVI(bonus="ch").bounds.log_term(mdp.setting, episodes)
         return chary.UCBVI(bonus="ch", bonus_scale=1 / (7 * mdp.horizon * log_term)), 0
-    settings = preset(mdp.name)
+    settings = preset(mdp.name).under("hoeffding")
     scale = settings.bonus_scale("hoeffding")
-    return chary.CharyUCBVI(eta=settings.eta, bonus="hoeffding", bonus_scale=scale), settings.warmup
+    spec = chary.CharyUCBVI(eta=settings.eta, bonus="hoeffding", bonus_scale=scale, patience=None)
+    return spec, settings.warmup
 
 
 def study(

@@ -63,9 +63,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--bonus-scale", type=float, default=0.00213, help="factor on the bonus")
     options = parser.parse_args()
-    told = preset(options.problem)
+    told = preset(options.problem).under("hoeffding")
     shared = {"bonus": "hoeffding", "bonus_scale": options.bonus_scale, "reward": told.reward}
-    agents: dict[str, dict[str, Any]] = {"ucbvi": {}, "baseline": {}, "chary": {"eta": told.eta}}
+    agents: dict[str, dict[str, Any]] = {
+        "ucbvi": {},
+        "baseline": {},
+        "chary": {"eta": told.eta, "patience": None},
+    }
     places = [(agent, ties, labels) for agent in agents for ties in TIES for labels in LABELLINGS]
     jobs = [
         {

@@ -143,6 +143,7 @@ def agent_for(mdp: FiniteMDP, episodes: int) -> CharyUCBVI:
         bonus_scale=BONUS / certified,
         delta=0.1,
         pool=POOL,
+        patience=None,
     )
 
 

@@ -54,7 +54,9 @@ def measure(job: str) -> dict[str, Any]:
     from chary.simulation import Simulation
 
     def agent(horizon: int, worlds: int) -> chary.CharyUCBVI:
-        return chary.CharyUCBVI(eta=0.02 * horizon, bonus="posterior", worlds=worlds, growth=1e-9, pool=10)
+        return chary.CharyUCBVI(
+            eta=0.02 * horizon, bonus="posterior", worlds=worlds, growth=1e-9, pool=10, patience=None
+        )
 
     told = json.loads(job)
     tiny = chary.envs.random(n_states=80, n_actions=2, horizon=4, successors=3)

@@ -117,6 +117,7 @@ def agent_of(row: Row) -> CharyUCBVI:
         bonus="kl",
         reward="known",
         delta=DELTA,
+        patience=None,
     )
 
 

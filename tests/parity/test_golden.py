@@ -182,8 +182,8 @@ def copy_of(name: str, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("undrawn")
 def test_an_unfinished_sweep_is_finished_from_its_checkpoint(tmp_path: Path) -> None:
     folder = copy_of("tabular-sweep", tmp_path)
-    # Ties went to the lowest index then.
-    (tmp_path / "sweep.toml").write_text(f'ties = "index"\n{SWEEP}', encoding="utf-8")
+    # Ties went to the lowest index then, and chains waited for ever.
+    (tmp_path / "sweep.toml").write_text(f'ties = "index"\npatience = "none"\n{SWEEP}', encoding="utf-8")
     recorded = {run["id"]: run["sha256"] for run in told("tabular-sweep")["runs"]}
     before = digests(folder)
     (unfinished,) = (run for run, sha256 in before.items() if sha256 is None)

@@ -118,6 +118,6 @@ def test_records_of_presets_passed_and_fit_the_runs_they_are_for(name: str) -> N
         agent = CharyUCBVI(**usual.of_agent(bonus))
         assert agent.bonus_scale == scale
         found, outside = nearest_calibration(
-            envs.make(name), agent, episodes=usual.episodes, warmup=usual.warmup
+            envs.make(name), agent, episodes=usual.under(bonus).episodes, warmup=usual.under(bonus).warmup
         )
         assert found is None or not outside

@@ -21,10 +21,11 @@ import numpy as np
 import pytest
 
 import chary
-from chary.agents import AGENTS
+from chary.agents import AGENTS, make_agent
 from chary.cli import app, main
 from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.presets import NAMES, parse, preset
+from chary.simulation.references import references
 from chary.storage.result_folder import ResultFolder
 
 # What `chary run --json` prints at least.
@@ -172,7 +173,8 @@ def test_actions_and_horizon_change_the_problem(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ((), "Certified per run: with probability at least 0.9 no episode has an expected loss above"),
+        (("--bonus", "kl"), "Certified per run: with probability at least 0.9 no episode has an expected"),
+        ((), "Credible per episode: under the prior and given the data, with probability at least 0.99"),
         (("--rule", "paper"), "no true gap of a baseline exceeds 0.15;"),
         (("--rule", "capped", "--step-bound", "0.1"), "no true gap of a baseline exceeds 0.1;"),
         (
@@ -185,12 +187,96 @@ def test_actions_and_horizon_change_the_problem(cli: Cli) -> None:
 def test_without_json_there_is_a_table_and_the_standing_in_words(
     cli: Cli, options: tuple[str, ...], word: str
 ) -> None:
-    answer = cli("run", "riverswim", *QUICK, *options)
+    answer = cli("run", "riverswim", *QUICK, *options, "--verbose")
     assert (answer.code, answer.err) == (0, "")
     assert word in answer.out
-    assert re.search(r"^regret +\d", answer.out, re.MULTILINE)
+    assert re.search(r"^regret +\d+(\.\d+)?$", answer.out, re.MULTILINE)
     assert "\x1b" not in answer.out
     assert not BOXES.search(answer.out)
+
+
+HEADLINE = re.compile(
+    r"regret [\d.,e-]+ \(baseline [\d.,e-]+, UCBVI [\d.,e-]+\); "
+    r"0 of 1,200 episodes over budget; credible at 0\.1 %"
+)
+
+
+def test_the_first_line_compares_regret_and_tells_budget_and_standing(cli: Cli) -> None:
+    long = ("run", "riverswim", "--episodes", "1200", "--seed", "1000")
+    headline, *rest = cli(*long).out.splitlines()
+    assert HEADLINE.fullmatch(headline)
+    assert not [line for line in rest if line.startswith("chains_started")]
+    alone = cli(*long, "--no-references").out.splitlines()[0]
+    assert alone == re.sub(r" \(.*?\)", "", headline)
+
+
+def test_references_are_the_runs_of_their_own_commands(cli: Cli) -> None:
+    """The baseline alone is the same agent with rule closed, and UCBVI has the preset's bounds."""
+    one = ("run", "corridor", *QUICK, "--seed", "4", "--json")
+    found = cli(*one).json()["references"]
+    assert found["baseline"] == cli(*one, "--rule", "closed", "--no-references").json()["regret"]
+    assert found["ucbvi"] == cli(*one, "--agent", "ucbvi", "--no-references").json()["regret"]
+    assert cli(*one, "--no-references").json()["references"] is None
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_has_references_of_which_none_explores(agent: str) -> None:
+    own = make_agent(agent, eta=0.2)
+    found = references(own, "kl", 1.0)
+    assert list(found) == ["baseline", "ucbvi"]
+    assert found["baseline"].options()["rule"] in ("closed", None)
+    assert (found["baseline"].reward, found["ucbvi"].ties) == (own.reward, own.ties)
+
+
+@pytest.mark.parametrize(
+    ("options", "bonus"),
+    [
+        ("", "posterior"),
+        ("--charge quantile", "posterior"),
+        ("--charge paper", "kl"),
+        ("--rule paper", "kl"),
+        ("--data meta", "kl"),
+        ("--delta 0.2", "kl"),
+        ("--coverage everywhere", "kl"),
+        ("--check-every 2", "kl"),
+        ("--charge paper --bonus l1", "l1"),
+    ],
+)
+def test_options_of_bounds_select_bounds(cli: Cli, options: str, bonus: str) -> None:
+    one = ("run", "riverswim", *QUICK, "--no-references", *options.split(), "--json")
+    assert cli(*one).json()["bonus"] == bonus
+
+
+def test_patience_may_be_none_on_the_command_line(cli: Cli) -> None:
+    one = ("run", "riverswim", *QUICK, "--no-references", "--json")
+    assert cli(*one).json()["patience"] == 100
+    assert cli(*one, "--patience", "none").json()["patience"] is None
+    answer = cli(*one, "--patience", "never")
+    assert (answer.code, answer.out) == (2, "")
+    assert "must be a whole number, got 'never'" in answer.err
+
+
+def test_a_calibrated_scale_is_played_as_it_was_calibrated(cli: Cli) -> None:
+    """The preset's own length and budget are those of posterior worlds."""
+    usual = preset("riverswim")
+    scaled = usual.under("hoeffding")
+    assert (scaled.episodes, scaled.warmup) != (usual.episodes, usual.warmup)
+    one = ("run", "riverswim", "--bonus", "hoeffding", "--episodes", "4", "--no-references", "--json")
+    found = cli(*one).json()
+    assert (found["warmup"], found["eta"], found["patience"]) == (scaled.warmup, scaled.eta, None)
+    assert [each for each in found["standing"]["given"] if "outside its calibration" in each] == [
+        f"scale {found['bonus_scale']:.6g} of bonus hoeffding, outside its calibration: calibrated for "
+        f"{scaled.episodes:,} episodes, played 4"
+    ]
+
+
+def test_a_run_that_stops_exploring_says_so(cli: Cli) -> None:
+    """A run of benchmarks/patience.py: after 400 episodes 100 chains waited for what no budget affords."""
+    one = ("run", "corridor", "--eta", "0.45", "--risk", "0.001", "--seed", "1000", "--episodes", "900")
+    stalled = cli(*one, "--no-references", "--patience", "none").out
+    assert "Exploration stalled: nothing was explored after episode " in stalled
+    assert "100 of 100 chains were waiting at the end. Set a smaller --patience." in stalled
+    assert "stalled" not in cli(*one, "--no-references").out
 
 
 def test_a_calibrated_capped_run_says_both_weaknesses(cli: Cli) -> None:
@@ -461,7 +547,9 @@ def test_log_level_info_reports_on_stderr_alone(cli: Cli) -> None:
 def test_every_problem_has_a_preset_its_agent_accepts(cli: Cli, problem: str) -> None:
     found = cli("run", problem, *QUICK, "--json").json()
     assert found["bonus"] == preset(problem).bonus
-    assert found["bonus_scale"] == preset(problem).bonus_scale(found["bonus"])
+    assert (found["bonus_scale"], found["risk"]) == (None, preset(problem).risk)
+    scaled = cli("run", problem, *QUICK, "--bonus", "hoeffding", "--no-references", "--json").json()
+    assert scaled["bonus_scale"] == preset(problem).bonus_scale("hoeffding")
 
 
 PRESET = 'episodes = 5\nwarmup = 1\neta = 0.2\nbonus = "hoeffding"\nreward = "known"\n'

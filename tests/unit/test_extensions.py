@@ -20,7 +20,7 @@ from chary.errors import CharyError
 from chary.extensions import installed, is_reference, load, resolved
 from chary.presets import preset
 from chary.results.tabular import TabularRun
-from chary.simulation._calibration import _is_made_by as is_made_by
+from chary.simulation._calibration import differences_from
 from chary.sweeps.folder import StoredRun, SweepFolder
 from chary.sweeps.toml import parse_experiment
 
@@ -266,7 +266,9 @@ def test_folders_are_read_without_the_code_and_a_sweep_notices_that_it_changed(
 
 def test_neither_calibrations_nor_tampered_runs_get_code_imported(here: Path) -> None:
     record = replace(preset("riverswim").calibration[0], problem="my_clinic:clinic")
-    assert not is_made_by(record, make("riverswim"))
+    assert differences_from(record, make("riverswim"), {}) == (
+        "calibrated on siblings of my_clinic:clinic, which chary does not know",
+    )
     # A folder of version 0.1 stored one word, from which the standing is derived with the problem.
     spec = parse_experiment(SWEEP).plan()[0].spec
     with pytest.raises(CharyError, match="'standing' must have level"):

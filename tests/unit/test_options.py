@@ -26,7 +26,7 @@ BEFORE = {
     "--patience --chains --bonus --bonus-scale --reward --delta --episodes --warmup --seed --actions "
     "--horizon --prior --alpha --baseline-value --coverage --driver --planner --check-every --out "
     "--worlds --world-prior --kappa --pessimism --risk --growth --explorer --calibration --ties "
-    "--overwrite --json --candidates --share --ask-growth --return-cap --argument*",
+    "--overwrite --json --candidates --share --ask-growth --return-cap --argument* --no-references --verbose",
     "check": "problem --eta --step-bound --actions --horizon --json",
     "calibrate": "problem --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
     "--patience --chains --bonus --bonus-scale --reward --delta --prior --episodes --warmup --check --runs "
@@ -53,7 +53,8 @@ BEFORE = {
 }
 # Defaults of version 0.1.0 and later that are not None; True and False are flags.
 DEFAULTS = {
-    "run": "agent=chary seed=0 coverage=played driver=compiled planner=incremental check_every=0",
+    "run": "agent=chary seed=0 coverage=played driver=compiled planner=incremental check_every=0 "
+    "no_references=False verbose=False",
     "calibrate": "check=False seed=0",
     "bench": "problem=sepsis episodes=50000 seed=0 repeats=1",
     "demo": "out=out seed=0",

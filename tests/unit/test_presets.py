@@ -35,6 +35,12 @@ def test_scales_are_those_that_calibration_recorded(name: str) -> None:
         ('episodes = 0\nwarmup = 1\neta = 0.2\nbonus = "kl"\nreward = "known"', "'episodes' must be"),
         ('episodes = 5\nwarmup = 1\neta = -1\nbonus = "kl"\nreward = "known"', "'eta' must"),
         ("episodes = ", "'preset' must be TOML"),
+        (
+            'episodes = 5\nwarmup = 1\neta = 1\nbonus = "posterior"\nreward = "known"',
+            "'bounds' must be",
+        ),
+        ('episodes = 5\nwarmup = 1\neta = 1\nbonus = "kl"\nreward = "known"\nrisk = 0', "'risk' must"),
+        ('episodes = 5\nwarmup = 1\neta = 1\nbonus = "kl"\nreward = "known"\nnote = 3', "'note' must be"),
     ],
 )
 def test_a_wrong_preset_is_refused(text: str, message: str) -> None:

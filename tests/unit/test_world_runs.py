@@ -63,7 +63,7 @@ def test_the_atoms_of_an_old_prior_are_gone_before_new_ones_are_drawn(
 ) -> None:
     simulation = Simulation(riverswim(), PSRL(**SMALL), episodes=20, warmup=5)
     simulation.start()
-    compiled = simulation.compiled
+    compiled = simulation._run
     assert isinstance(compiled, WorldsRun)
     latest = [weakref.ref(compiled.worlds.rows.atom_weight)]
     alive = []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from chary.agents._stats import Stats
 from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
@@ -30,6 +31,7 @@ __all__ = [
     "Frozen",
     "OwnAgent",
     "Random",
+    "Stats",
     "StepMix",
     "Transition",
     "WorldsSpec",

@@ -42,8 +42,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from chary.agents._atomic import Atomic
+from chary.agents._stats import Stats, shield_stats
 from chary.errors import InvalidAction, InvalidData, OutOfOrder, check_integer
-from chary.shield import Decision
+from chary.shield import Decision, Shield
+from chary.standing import Standing
 from chary.texts import shown
 
 S = TypeVar("S")
@@ -154,6 +156,8 @@ class Episodes(Generic[S, P]):
         self._show = show
         self._may_go_on = may_go_on
         self._open: dict[EpisodeId, OpenEpisode[S, P]] = {}
+        # Since the agent was made or loaded: episodes begun, steps decided, and those of them that explored.
+        self.begun = self.steps = self.explored = 0
 
     @classmethod
     def of_arrays(cls, horizon: int) -> Episodes[S, P]:
@@ -194,6 +198,7 @@ class Episodes(Generic[S, P]):
     def open(self, name: EpisodeId, state: S, pinned: P) -> None:
         """Open an episode whose name is unused."""
         self._open[name] = OpenEpisode(name, state, pinned)
+        self.begun += 1
 
     def named(self, call: str, episode: EpisodeId) -> OpenEpisode[S, P]:
         """Return an open episode.
@@ -242,6 +247,8 @@ class Episodes(Generic[S, P]):
         """Note the decision of the next step, made in `s`, and return it."""
         now.state = s
         now.steps.append(Played(decision, s))
+        self.steps += 1
+        self.explored += decision.explored
         return decision
 
     def step_of(self, now: OpenEpisode[S, P], t: object) -> int:
@@ -440,6 +447,30 @@ class StepAPI(Atomic, ABC, Generic[S, P]):
     """The part that all step APIs share: calls that are whole, and a view of their open episodes."""
 
     _episodes: Episodes[S, P]
+    # Of agents whose shield is an object.
+    shield: Shield[S] | None = None
+
+    @property
+    @abstractmethod
+    def standing(self) -> Standing:
+        """The standing of the budget's promise, with all that was used so far."""
+
+    def stats(self) -> Stats:
+        """Return what the agent has done so far, and what keeps it from exploring."""
+        episodes = self._episodes
+        return Stats(
+            episodes=episodes.begun,
+            open_episodes=len(episodes),
+            outstanding=sum(len(now.outstanding) for now in episodes),
+            steps=episodes.steps,
+            explored=episodes.explored / max(episodes.steps, 1),
+            standing=self.standing,
+            **self._of_shield(),
+        )
+
+    def _of_shield(self) -> dict[str, Any]:
+        """Return what `stats` tells of refusals and chains."""
+        return {} if self.shield is None else shield_stats(self.shield)
 
     @property
     def open_episodes(self) -> tuple[EpisodeId, ...]:

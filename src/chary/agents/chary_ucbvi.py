@@ -21,6 +21,7 @@ from chary.model.calibration import CalibrationRecord
 from chary.model.risk_calibration import RiskRecord
 from chary.planner._full import CHARGES
 from chary.shield import AFTER_REFUSAL, CLOCKS, RULES, Rule
+from chary.shield.chains import PATIENCE
 from chary.shield.worlds import Panel
 from chary.standing import Grounds
 from chary.texts import shown
@@ -54,7 +55,7 @@ class CharyUCBVI(WorldsSpec):
         pool: Largest number of chains open at once, >= 1, by default 1000. With posterior worlds it is 100.
         clock: Whether explorers count the steps of the episode or, with meta, of the chain.
         data: Whether explorers learn from all data or, with meta, from the warm-up and finished chains.
-        patience: Number of episodes without an advance after which a chain is abandoned. None never abandons.
+        patience: Number of episodes without an advance after which a chain is abandoned, none for never.
         chains: Whether exploration resumes in later episodes; off explores from each start until refused.
         calibration: The calibration of the bonus scale, `chary.calibrate.calibrate(...).record`, or of the
             risk, `chary.calibrate.calibrate_risk(...).record`. By default simulations use those of the
@@ -75,7 +76,7 @@ class CharyUCBVI(WorldsSpec):
     pool: int = None  # type: ignore[assignment]
     clock: Annotated[str, CLOCKS] = "episode"
     data: Annotated[str, DATA] = "all"
-    patience: int | None = None
+    patience: Annotated[int | None, "N|none"] = PATIENCE
     chains: bool = True
     calibration: CalibrationRecord | RiskRecord | None = None
 

@@ -41,7 +41,7 @@ def configurations(problem: str) -> dict[str, Callable[[], Configuration]]:
         >>> list(configurations("sepsis"))
         ['strict', 'capped', 'all actions', 'worst']
     """
-    usual = preset(check_choice("problem", problem, NAMES))
+    usual = preset(check_choice("problem", problem, NAMES)).under("hoeffding")
     assert usual.eta is not None
     step_bound = usual.eta / 2
     bonus_scale = usual.scale.get("hoeffding", UNCALIBRATED_SCALE)
@@ -71,5 +71,6 @@ def _spec(usual: Preset, scale: float, **rule: Any) -> CharyUCBVI:
         delta=usual.delta,
         charge="coupled",
         pool=POOL,
+        patience=None,
         **rule,
     )

@@ -166,6 +166,7 @@ def _option(name: str, hint: Any, default: Any, text: str) -> inspect.Parameter 
         settings["metavar"] = described if isinstance(described, str) else "|".join(described or ())
         settings["metavar"] = settings["metavar"] or METAVARS[kind]
         kind, parser = PARSED.get(kind, (kind, None))
+        parser = _whole_or_none if settings["metavar"] == "N|none" else parser
         settings |= {} if parser is None else {"parser": parser}
     default = None if several else default
     kind = list[kind] if several else kind
@@ -190,6 +191,11 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError as problem:
         raise typer.BadParameter(f"must be a whole number, got {shown(text)}.") from problem
+
+
+def _whole_or_none(text: str) -> int | str:
+    """Read a whole number, or `none`, which stays a text: None is an option that was not given."""
+    return text if text == "none" else _whole(text)
 
 
 def _real(text: str) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,9 @@ import typer
 from chary.cli.options import ALL, Given, Json, Options, Overwrite, Problem, ProblemOptions
 from chary.cli.terminal import describe, progress, say, show
 from chary.errors import InvalidSetting, check_choice
-from chary.presets import preset
+from chary.extensions import resolved
+from chary.presets import Preset, preset
+from chary.shield.watch import STALLED_AFTER
 from chary.storage.archives import npy_array
 from chary.storage.files import as_json as json_line
 from chary.storage.files import parse_json, parse_toml, read_file, read_text, understood
@@ -23,6 +26,7 @@ from chary.texts import shown
 if TYPE_CHECKING:
     from chary.model.calibration import CalibrationRecord
     from chary.model.risk_calibration import RiskRecord
+    from chary.simulation.run import Run
 
 # What a terminal of 80 columns has room for; --json has the rest.
 SHOWN = "problem states actions horizon eta bonus reward".split()
@@ -64,18 +68,26 @@ def _run(
             metavar="FILE",
         ),
     ] = None,
+    no_references: Annotated[
+        bool,
+        typer.Option("--no-references", help="Do not play the baseline alone and UCBVI for comparison."),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every key of the result.")] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Run an agent on a problem and audit every episode.
 
-    Options that are left out come from the problem's preset, and otherwise from the agent's defaults. In
-    JSON, null means "does not apply" or infinity; eta_infinite distinguishes the two.
+    The first line compares its regret with that of the same agent's baseline alone and of UCBVI, which keeps
+    no budget, both played with the same seed. Options that are left out come from the problem's preset, and
+    otherwise from the agent's defaults; options that only confidence bounds have select the preset's bounds
+    in place of posterior worlds. In JSON, null means "does not apply" or infinity; eta_infinite
+    distinguishes the two.
     """
-    from chary.agents import PSRL, make_agent
-    from chary.agents.protocol import POSTERIOR
+    from chary.agents import AGENTS, OwnAgent, make_agent
     from chary.envs import make
     from chary.simulation import simulate
+    from chary.simulation.references import references
     from chary.simulation.run import RUN_FILES, run_files
 
     mdp = make(problem, **of_problem.given())
@@ -84,29 +96,101 @@ def _run(
     if calibration is not None:
         record = _calibration(calibration)
         given = {**_calibrated(record), **given, "calibration": record}
-    family = given.get("bonus", POSTERIOR if agent == PSRL.name else None)
-    spec = make_agent(agent, **usual.of_agent(family) | given | _arguments(argument or ()))
+    told = AGENTS.get(resolved("agent", agent, AGENTS), OwnAgent)
+    in_worlds = told.has_worlds and not _needs_bounds({**given, **play})
+    family = given.get("bonus", usual.bonus if in_worlds else usual.bounds)
+    known = {each.name for each in fields(told)}
+    of_preset = {name: value for name, value in usual.of_agent(family).items() if name in known}
+    spec = make_agent(agent, **of_preset | given | _arguments(argument or ()))
     log.info("%s on %s: %s", agent, problem, spec)
+    length = usual.under(family)
+    play = {"episodes": length.episodes, "warmup": length.warmup, **play}
     with ResultFolder(out, RUN_FILES, overwrite=overwrite) if out else nullcontext() as folder:
         with progress() as report:
-            play = {"episodes": usual.episodes, "warmup": usual.warmup, **play}
             run = simulate(mdp, spec, **play, progress=report(f"{agent} on {problem}"))
-        summary = run.summary()
+            beside = {} if no_references else references(spec, usual.bounds, usual.bonus_scale(usual.bounds))
+            regrets = {
+                name: float(simulate(mdp, other, **play, progress=report(name)).regret.sum())
+                for name, other in beside.items()
+            }
+        summary = run.summary() | {"references": regrets or None}
         summary["eta_infinite"] = summary["eta"] == float("inf")
         if folder is not None:
             folder.write(run_files(run, summary))
     if as_json:
         say(json_line(summary))
-    else:
+        return
+    say(_headline(run, regrets))
+    say(
+        f"{agent} on {problem}: {run.episodes:,} episodes after {run.warmup:,} random ones, seed {run.seed}."
+        f" {run.standing.describe()}"
+    )
+    for sentence in _remarks(run, given, usual):
+        say(sentence)
+    if verbose:
         canary = {f"canary_{name}": value for name, value in summary.pop("canary", {}).items()}
         canary.pop("canary_changes", None)
-        shown = summary | canary | {"standing": run.standing.label}
+        shown = summary | canary | {"standing": run.standing.label, "references": None}
+        shown |= {f"{name}_regret": regret for name, regret in regrets.items()}
         show(("", f"{agent} on {problem}"), _readable(shown))
-        for change in run.canary.changes if run.canary is not None else ():
-            say(f"{change.describe()}.")
-        say(run.standing.describe())
-        if spec.shielded:
-            say(f"The largest true gap of a step that was played is {summary['largest_gap']:.4g}.")
+    else:
+        say("--verbose prints all numbers, --json the same as one object.")
+
+
+def _needs_bounds(given: Mapping[str, Any]) -> bool:
+    """Return whether options were given that only confidence bounds have, and posterior worlds do not."""
+    if given.get("charge") in ("quantile", "worlds"):
+        return False
+    named = any(option in given for option in ("bonus_scale", "delta", "charge"))
+    rule, data = given.get("rule"), given.get("data")
+    judged = given.get("coverage") == "everywhere" or bool(given.get("check_every"))
+    return named or rule in ("capped", "paper") or data == "meta" or judged
+
+
+def _headline(run: Run, regrets: Mapping[str, float]) -> str:
+    """Return the result in one line: what was lost, what others lost, the budget, and the standing."""
+    names = {"baseline": "baseline", "ucbvi": "UCBVI"}
+    beside = ", ".join(f"{names[name]} {_amount(regret)}" for name, regret in regrets.items())
+    said = [f"regret {_amount(float(run.regret.sum()))}{f' ({beside})' if beside else ''}"]
+    if run.spec.eta is not None:
+        said.append(f"{int(run.violations().sum()):,} of {run.episodes:,} episodes over budget")
+    standing = run.standing
+    if standing.per is None:
+        said.append("no promise" if standing.level == "uncertified" else standing.level)
+    elif standing.probability in (None, 1.0):
+        said.append(standing.level)
+    else:
+        said.append(f"{standing.level} at {100 * (1 - standing.probability):.3g} %")
+    return "; ".join(said)
+
+
+def _amount(value: float) -> str:
+    """Return an amount of reward with as many digits as one reads."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _remarks(run: Run, given: Mapping[str, Any], usual: Preset) -> Iterator[str]:
+    """Yield what the numbers alone do not tell, a sentence or two each."""
+    if usual.note and not given:
+        yield usual.note
+    for change in run.canary.changes if run.canary is not None else ():
+        yield f"{change.describe()}."
+    if run.spec.shielded:
+        yield f"The largest true gap of a step that was played is {float(run.largest_gap.max()):.4g}."
+        yield from _silence(run)
+
+
+def _silence(run: Run) -> Iterator[str]:
+    """Say so where exploration stalled before the end of a run."""
+    busy = run.exploring_steps.nonzero()[0]
+    last = int(busy[-1]) + 1 if len(busy) else 0
+    if run.episodes - last < STALLED_AFTER or run.spec.options()["rule"] == "closed" or run.spec.eta == 0:
+        return
+    pool, chains = run.spec.options()["pool"], run.chains
+    waiting = chains.started - chains.finished - chains.abandoned
+    full = f"{waiting:,} of {pool:,} chains were waiting at the end" if pool else "chains were off"
+    way_out = "Set a smaller --patience" if pool == waiting else "Raise --eta, or try --bonus posterior"
+    yield f"Exploration stalled: nothing was explored after episode {last:,}; {full}. {way_out}."
 
 
 def _check(
@@ -158,8 +242,6 @@ def _problems(*, as_json: Json = False) -> None:
 
 def _agents(*, as_json: Json = False) -> None:
     """List the agents and the options of each."""
-    from dataclasses import fields
-
     from chary.agents import AGENTS, AgentSpec
 
     shared = [field.name for field in fields(AgentSpec)]
@@ -186,6 +268,8 @@ def of_agent(options: Given) -> dict[str, Any]:
     given = dict(options)
     if "chains" in given:
         given["chains"] = check_choice("chains", given["chains"], ("on", "off")) == "on"
+    if given.get("patience") == "none":
+        given["patience"] = None
     if "prior" in given and (prior := _prior(given.pop("prior"))) is not None:
         given["prior"] = prior
     return given
@@ -212,7 +296,7 @@ def _calibrated(record: CalibrationRecord | RiskRecord) -> dict[str, Any]:
     from chary.model.calibration import CalibrationRecord
 
     if isinstance(record, CalibrationRecord):
-        return {"bonus": record.bonus, "bonus_scale": record.bonus_scale}
+        return {name: getattr(record, name) for name in ("bonus", "bonus_scale", "patience")}
     return {"bonus": "posterior", "risk": record.risk}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, StepAPI, Transition, batch
+from chary.agents._stats import refused_shares
 from chary.agents._steps import as_transition, observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
@@ -21,6 +22,7 @@ from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integ
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
 from chary.shield.rule import NO_STEP_BOUND
+from chary.shield.watch import BUDGET, CLOSED, Watch
 from chary.standing import Grounds, Standing
 from chary.storage.files import write_new
 from chary.storage.sealed import as_array, load_sealed, pack
@@ -106,6 +108,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         self.horizon = check_integer("horizon", horizon, minimum=1)
         self._episodes = Episodes.of_arrays(self.horizon)
         self.episodes_begun = 0
+        self._watch = Watch()
         self._shape: tuple[int, ...] | None = None
 
     @property
@@ -323,9 +326,11 @@ class CriticShield(StepAPI[Array, _Pinned]):
     def _decide(self, question: _Question, baseline: int, charges: Floats) -> Decision:
         now, pinned = question.now, question.now.pinned
         wanted = baseline if question.proposal is None else question.proposal
+        why_not = CLOSED if pinned.ledger.closed else BUDGET
         afforded, cost, pinned.ledger = afford(pinned.ledger, float(charges[wanted]), self.rule)
         # Without a proposal the baseline is played, and nothing is explored.
         explored = afforded and question.proposal is not None
+        self._watch.decided(explored, None if question.proposal is None else why_not)
         deficit = pinned.ledger.deficit
         left = room(self.rule, deficit)
         action = wanted if afforded else baseline
@@ -340,6 +345,9 @@ class CriticShield(StepAPI[Array, _Pinned]):
                 f"{name!r} must be an observation of shape {self._shape}, as those before, got {array.shape}."
             )
         return array
+
+    def _of_shield(self) -> dict[str, Any]:
+        return {"refused": refused_shares(self._watch)}
 
     def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return all there is to save, as arrays and as plain values."""

@@ -141,6 +141,11 @@ class DeepAgent(StepAPI[Floats, Pinned]):
         """The standing of the budget's promise: networks are not bounds."""
         return replace(self.options.grounds, logs=self._warmed).standing
 
+    def _of_shield(self) -> dict[str, Any]:
+        is_open = int(self._turns.state.chain.open)
+        chains = {f"chains_{name}": count for name, count in self.chains.items()}
+        return {**chains, "chains_open": is_open, "free_places": int(self.options.chains) - is_open}
+
     def ledger(self, episode: EpisodeId) -> Ledger:
         """Return the ledger of an open episode.
 

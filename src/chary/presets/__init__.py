@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from chary.errors import InvalidSetting, UnknownName, check_choice, check_integer, check_real
+from chary.errors import InvalidSetting, UnknownName, check_choice, check_integer, check_real, check_type
 from chary.extensions import is_reference, resolved
 from chary.model.calibration import CalibrationRecord
 from chary.storage.files import parse_toml
@@ -19,6 +19,8 @@ __all__ = ["NAMES", "Preset", "parse", "preset"]
 NAMES = ("inventory", "sepsis", "corridor", "riverswim", "random")
 
 BONUSES = ("hoeffding", "l1", "kl", "bernstein")
+# In place of a family of bounds: posterior worlds.
+POSTERIOR = "posterior"
 # The families with a bonus scale that can be calibrated.
 SCALED = ("hoeffding", "bernstein")
 REWARDS = ("estimated", "known")
@@ -33,9 +35,12 @@ class Preset:
         warmup: Uniformly random episodes before them, >= 0.
         eta: The exploration budget of every episode, >= 0, in the problem's own reward units; None where the
             user must give one.
-        bonus: The family of bounds.
+        bonus: The family of bounds, or `posterior` for posterior worlds.
+        bounds: The family of bounds of agents that have no worlds; by default `bonus`.
+        risk: With posterior worlds, the probability, in (0, 1), of exceeding the budget in an episode.
         reward: Whether the reward function is `known` to the agent or `estimated` from data.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
+        note: What to expect of a run beside its numbers, in one sentence, or nothing.
         scale: The factor on the bonus, > 0, per family that has one.
         calibration: The calibrations of the problem that passed (`chary calibrate`). A run with one of these
             scales is calibrated if it fits one of them exactly, and uncertified otherwise.
@@ -48,8 +53,11 @@ class Preset:
     warmup: int
     eta: float | None
     bonus: str
+    bounds: str = ""
+    risk: float = 0.001
     reward: str
     delta: float = 0.1
+    note: str = ""
     scale: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     calibration: tuple[CalibrationRecord, ...] = ()
 
@@ -58,7 +66,12 @@ class Preset:
         check_integer("warmup", self.warmup, minimum=0)
         if self.eta is not None:
             check_real("eta", self.eta, low=0.0)
-        check_choice("bonus", self.bonus, BONUSES)
+        check_choice("bonus", self.bonus, (*BONUSES, POSTERIOR))
+        if not self.bounds:
+            object.__setattr__(self, "bounds", self.bonus)
+        check_choice("bounds", self.bounds, BONUSES)
+        check_real("risk", self.risk, low=0.0, high=1.0, open_low=True, open_high=True)
+        check_type("note", self.note, str, "a sentence")
         check_choice("reward", self.reward, REWARDS)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
         for family, factor in self.scale.items():
@@ -69,16 +82,31 @@ class Preset:
         """Return the factor of a family of bounds, or 1 if it has none."""
         return self.scale.get(bonus, 1.0)
 
+    def under(self, bonus: str) -> Preset:
+        """Return the preset for a family of bounds, with the length and budget that its scale is for."""
+        record = self._record(bonus)
+        if record is None:
+            return self
+        return replace(self, episodes=record.episodes, warmup=record.warmup, eta=record.eta)
+
     def of_agent(self, bonus: str | None = None) -> dict[str, Any]:
         """Return the options of an agent that the preset sets, with its own or another family of bounds."""
         family = self.bonus if bonus is None else bonus
+        record = self._record(family)
         return {
-            **({} if self.eta is None else {"eta": self.eta}),
+            **({} if self.eta is None else {"eta": self.under(family).eta}),
             "bonus": family,
             "bonus_scale": self.bonus_scale(family),
             "reward": self.reward,
             "delta": self.delta,
+            **({"risk": self.risk} if family == POSTERIOR else {}),
+            **({} if record is None else {"patience": record.patience}),
         }
+
+    def _record(self, bonus: str) -> CalibrationRecord | None:
+        """Return the calibration of the preset's scale of a family, None where there is none."""
+        fitting = (each for each in self.calibration if each.bonus == bonus)
+        return next((each for each in fitting if each.bonus_scale == self.scale.get(bonus)), None)
 
 
 # For a problem without a preset: sizes to start with, and the defaults of agents.

@@ -15,6 +15,9 @@ from chary.texts import shown
 
 S = TypeVar("S")
 
+# Episodes without an advance after which the agents abandon a chain, chosen by benchmarks/patience.py.
+PATIENCE = 100
+
 
 class Step(NamedTuple, Generic[S]):
     """One step of a chain; `transition` is the object that the agent passed with it."""
@@ -147,6 +150,11 @@ class Pool(Generic[S]):
     def has_room(self) -> bool:
         """True if one more chain may be opened."""
         return self._open < self._size
+
+    @property
+    def free(self) -> int:
+        """How many more chains may be opened."""
+        return self._size - self._open
 
     def restore(self, started: int, chains: Iterable[Chain[S]]) -> None:
         """Take on open chains and the number of those ever started."""

@@ -29,6 +29,7 @@ from chary.shield.decision import (
 from chary.shield.ledger import Ledger
 from chary.shield.match import Matcher, same
 from chary.shield.rule import Rule
+from chary.shield.watch import BUDGET, CLOSED, POOL, TARGET, Watch
 from chary.shield.worlds import Vote, Votes
 from chary.texts import shown
 
@@ -60,6 +61,7 @@ class Shield(Generic[S]):
         abandoned: chains given up because they had not advanced for `patience` episodes.
         dropped: chains cut short by a refusal or the end of the episode, with chains off.
         blocked: episodes in which a chain was refused and nothing was explored.
+        watch: how many steps explored since the shield was made or loaded, and why the others did not.
 
     Raises:
         InvalidSetting: if a size is out of range, `rule` is not a Rule or `match` cannot be called.
@@ -114,6 +116,7 @@ class Shield(Generic[S]):
         self._episodes: dict[Hashable, Account[S]] = {}
         self._ended = 0
         self.finished = self.abandoned = self.dropped = self.blocked = 0
+        self.watch = Watch()
 
     @property
     def started(self) -> int:
@@ -124,6 +127,16 @@ class Shield(Generic[S]):
     def open_chains(self) -> int:
         """Chains unfinished now, waiting or being fed."""
         return len(self._pool)
+
+    @property
+    def waiting_chains(self) -> int:
+        """Chains that wait at their targets."""
+        return len(self._pool.waiting())
+
+    @property
+    def free_places(self) -> int:
+        """Chains that could be opened now."""
+        return self._pool.free if self._chains else 0
 
     def ledger(self, episode: Hashable) -> Ledger:
         """Return what an open episode has spent.
@@ -213,6 +226,7 @@ class Shield(Generic[S]):
         if not explored:
             action = as_action("baseline", plan.baseline(t, s))
 
+        self.watch.decided(explored, self._why_not(now.ledger, t, bool(refused) or proposal is not None))
         if proposal is not None:
             self._part(now, s)
             now.refused |= not explored
@@ -347,6 +361,7 @@ class Shield(Generic[S]):
         self.blocked += blocked
         del self._episodes[episode]
         self._ended += 1
+        self.watch.ended(now.explored, self._rule)
         ended = (*(rollout.chain for rollout in now.finished), *now.dropped, *abandoned)
         return EpisodeEnd(tuple(now.finished), abandoned, ended, blocked, now.explored)
 
@@ -361,6 +376,14 @@ class Shield(Generic[S]):
         charges = price_in_worlds(now.plan, t, s, action, trusted=votes.trusted)
         vote, ledger = votes.vote(now.deficits, charges, before, self._rule, votes.panel)
         return vote.afforded, ledger.deficit - before.deficit if vote.afforded else 0.0, ledger, vote
+
+    def _why_not(self, before: Ledger, t: int, proposed: bool) -> str:
+        """Return why a step did not explore, if it did not."""
+        if before.closed:
+            return CLOSED
+        if proposed:
+            return BUDGET
+        return POOL if t == 0 and not self._pool.has_room else TARGET
 
     def _open_episode(self, call: str, episode: Hashable) -> Account[S]:
         try:

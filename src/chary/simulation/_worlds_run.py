@@ -163,7 +163,7 @@ class WorldsRun(BlockRun):
             plan=self._planned,
             rule=schedule.rule,
             panel=schedule.panel,
-            priced=self._agent.shielded,
+            priced=self._job.agent.shielded,
             deficits=deficits,
             charges=charges,
             gaps=gaps,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chary.errors import MOST_EPISODES, InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.extensions import is_reference, resolved, source_of
 from chary.presets import BONUSES, NAMES, REWARDS
+from chary.shield.chains import PATIENCE
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
 
@@ -38,12 +39,13 @@ class Conditions(AnyConditions):
         bonus_scale_factor: A further factor on it, > 0, by which studies vary the scale.
         reward: Whether the reward function is `known` or `estimated`.
         delta: The probability, in (0, 1), with which the bounds of a run may fail.
+        patience: Episodes without an advance after which a chain is abandoned, >= 0, or `none` for never.
         prior: `recorded` where the policy that comes with the problem decides ties, else `none`.
         ties: The order of equally good actions: `shuffled` for every seed, or by `index`.
         coverage: Where bounds are compared with the truth, `played` or `everywhere`.
     """
 
-    earlier: ClassVar[Mapping[str, Any]] = {"ties": "index"}
+    earlier: ClassVar[Mapping[str, Any]] = {"ties": "index", "patience": "none"}
 
     problem: str
     actions: str | None = None
@@ -58,6 +60,7 @@ class Conditions(AnyConditions):
     bonus_scale_factor: float = 1.0
     reward: str = "estimated"
     delta: float = 0.1
+    patience: int | str = PATIENCE
     prior: str = "none"
     ties: str = "shuffled"
     coverage: str = "played"
@@ -75,6 +78,8 @@ class Conditions(AnyConditions):
             check_real(name, getattr(self, name), low=0.0, open_low=True, open_high=True)
         check_choice("reward", self.reward, REWARDS)
         check_real("delta", self.delta, low=0.0, high=1.0, open_low=True, open_high=True)
+        if self.patience != "none":
+            check_integer("patience", self.patience, minimum=0, way_out="Use 'none' to wait for ever.")
         check_choice("prior", self.prior, ("none", "recorded"))
         check_choice("ties", self.ties, ("shuffled", "index"))
         check_choice("coverage", self.coverage, ("played", "everywhere"))
@@ -128,8 +133,13 @@ class Algorithm(AnyAlgorithm):
             "bonus_scale": conditions.bonus_scale * conditions.bonus_scale_factor,
             "prior": None if conditions.prior == "none" else conditions.prior,
             **({"bonus": POSTERIOR} if self.agent == PSRL.name else {}),
+            **(
+                {"patience": conditions.patience} if "patience" in (self.options_of(self.agent) or ()) else {}
+            ),
             **self.options,
         }
+        if options.get("patience") == "none":
+            options["patience"] = None
         agent = make_agent(self.agent, **self.with_step_bound(options, eta))
         # A run is named by its options: those of worlds are none of a run without them.
         unused = () if agent.bonus == POSTERIOR else WORLD_OPTIONS
