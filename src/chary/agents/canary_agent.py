@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.agents._candidates import Proposals, knowledge_for, lower_policy
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, StepAPI, Transition, batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
 from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import count_columns
 from chary.agents._release import NO_SHARES, Assigned, Change, Evidence, Release, Slot, evidence_of
+from chary.agents._step_api import StepAPI
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
 from chary.agents.protocol import check_problem

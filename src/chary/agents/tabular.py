@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._choosing import Chooser, Pinned, check_generator
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, StepAPI, Transition, batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
 from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import check_own
 from chary.agents._parts import new_learner, new_shield
+from chary.agents._step_api import StepAPI
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
 from chary.agents.protocol import (
@@ -330,18 +331,6 @@ class TabularAgent(StepAPI[int, Pinned]):
         self._visits.resolved(now.steps[t])
         if self.overrides == "counted" and now.steps[t].overruled:
             self._visits.overruled(now.steps[t])
-        self._settle(now)
-
-    def finish(self, episode: EpisodeId) -> None:
-        """Take no more decisions; the episode counts once all of its outcomes are known.
-
-        Raises:
-            OutOfOrder: if it is not open, or was finished before and waits for outcomes.
-        """
-        now = self._episodes.named("finish", episode)
-        self._episodes.check_goes_on(now)
-        self._changing = True
-        self._episodes.close(now)
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:

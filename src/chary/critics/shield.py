@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, StepAPI, Transition, batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
 from chary.agents._stats import refused_shares
+from chary.agents._step_api import StepAPI
 from chary.agents._steps import as_transition, observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds

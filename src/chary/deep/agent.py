@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import Episodes, StepAPI
+from chary.agents._episodes import Episodes
+from chary.agents._step_api import StepAPI
 from chary.agents.protocol import EpisodeId, Transition
 from chary.deep.calls import Seen, compiled_calls, remember_all, shared
 from chary.deep.learner import State
