@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tracemalloc
+import warnings
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,14 @@ def test_bad_files_are_refused_by_one_sentence(name: str) -> None:
 def test_many_bad_files_are_refused_by_one_sentence(name: str) -> None:
     found = attack(name, WHOLE.get(name, 1000), seed=10_000)
     assert set(found) <= {"refused", "accepted"}, found
+
+
+# No delta, no regret, no deficits, and chains that are not numbers.
+@pytest.mark.parametrize("number", [84, 474, 739, 785])
+def test_numbers_that_numpy_warns_about_are_refused(number: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert attack("resealed", 1, seed=number) == {"refused": 1}
 
 
 ARRAYS: dict[str, Any] = {

@@ -9,6 +9,7 @@ has its own columns: `chary.results.tabular` and `chary.results.hiv`.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -86,7 +87,10 @@ def load_tables(where: str | Path) -> Tables:
             stored = folder.read(place.planned.spec.id)
         if place.judged not in found:
             # Files can be changed and their manifest with them: malformed values may lead to anything.
-            with understood(f"run {stored.spec.id} must contain what chary wrote, got something else"):
+            what = f"run {stored.spec.id} must contain what chary wrote, got something else"
+            with understood(what), warnings.catch_warnings():
+                # Runs that chary wrote lead to none.
+                warnings.simplefilter("error", RuntimeWarning)
                 run = schema.judged(stored, place.budget)
                 found[place.judged] = (
                     _typed(schema.runs, run) | _typed(_PROVENANCE, stored),

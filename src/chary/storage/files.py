@@ -23,7 +23,8 @@ from chary._workers import machine_memory
 from chary.errors import CharyError, InvalidData, InvalidSetting, Unwritable
 from chary.texts import shown
 
-# Exceptions of NumPy and zipfile on files that were cut off or changed (as of NumPy 2.4 and Python 3.11).
+# Exceptions of NumPy and zipfile on files that were cut off or changed (as of NumPy 2.4 and Python 3.11), and
+# NumPy's warnings about their numbers, where they are made errors.
 UNREADABLE = (
     ValueError,
     LookupError,
@@ -33,7 +34,8 @@ UNREADABLE = (
     RuntimeError,
     MemoryError,
     AttributeError,
-    OverflowError,
+    ArithmeticError,
+    RuntimeWarning,
     SyntaxError,
     struct.error,
     tokenize.TokenError,
