@@ -135,12 +135,12 @@ class Spends(Dice):
 
 class Forgives(Spends):
     def act(self, episode: object, t: int, state: int) -> Any:
-        return super().act(episode, t, state)._replace(deficit=1.0 / (t + 1))
+        return super().act(episode, t, state)._replace(deficit_scaled=1.0 / (t + 1))
 
 
 class Owes(Spends):
     def act(self, episode: object, t: int, state: int) -> Any:
-        return super().act(episode, t, state)._replace(deficit=float("nan"))
+        return super().act(episode, t, state)._replace(deficit_scaled=float("nan"))
 
 
 class Methodless:

@@ -68,7 +68,7 @@ def assert_said(text: str, *conditions: str) -> None:
 def test_a_run_says_its_promise_in_words_and_in_json(tmp_path: Path) -> None:
     assert_said(called(*RUN), STATIONARY)
     (found,) = standings(json.loads(called(*RUN, "--json", "--out", tmp_path / "out")))
-    assert (found.level, found.per, found.probability) == ("certified", "run", 0.9)
+    assert (found.level, found.per, found.probability) == ("credible", "episode", 0.999)
     assert MARKOV in found.given
     assert list(standings(json.loads((tmp_path / "out" / "run.json").read_text()))) == [found]
 
@@ -79,8 +79,12 @@ def test_a_plan_says_its_promise_in_words_in_json_and_on_its_page(tmp_path: Path
     inferred = "read off the log and not declared"
     assert_said(called(*asked), UNCONFOUNDED, inferred)
     told = json.loads(called(*asked, "--json", "--out", tmp_path / "out"))
-    # Three rules with two budgets each, and the three rules.
-    assert len(list(standings(told))) == 9
+    # The worlds' rule with two budgets, the rule itself, and the recommended configuration with its outcome.
+    assert len(list(standings(told))) == 5
+    by_bounds = json.loads(called(*asked, "--bonus", "kl", "--json"))
+    # Three rules with two budgets each, the three rules, and the recommended configuration with its outcome.
+    assert len(list(standings(by_bounds))) == 11
+    assert all(each.level == "uncertified" for each in standings(by_bounds))
     assert all(each.level == "uncertified" and UNCONFOUNDED in each.given for each in standings(told))
     page = (tmp_path / "out" / "plan.html").read_text(encoding="utf-8")
     assert_said(page, UNCONFOUNDED, inferred)

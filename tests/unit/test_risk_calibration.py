@@ -124,7 +124,7 @@ def test_a_variant_of_the_problem_is_not_what_was_measured() -> None:
         ({}, ""),
         ({"logs": True}, "calibrated after random episodes, played after logs"),
         ({"losses": True}, "calibrated without lost outcomes, played with them"),
-        ({"own": "only"}, "calibrated with a learnt baseline, played with your own policy"),
+        ({"own": "only"}, "calibrated with prior none, played with own policy as only"),
     ],
 )
 def test_a_live_agent_names_what_it_does_otherwise_than_the_measured_runs(

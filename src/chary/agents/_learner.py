@@ -88,6 +88,8 @@ class Learner(PlanMaker[TabularPlan]):
         # With data `meta`, explorers learn from the warm-up and whole meta-rollouts alone.
         self._separate = nothing() if isinstance(spec, CharyUCBVI) and spec.data == "meta" else None
         self._latest_explorer: Shorts | None = None
+        # A plan that was checked and that no episode is pinned to yet.
+        self._next: TabularPlan | None = None
 
     @property
     def apart(self) -> bool:
@@ -115,7 +117,7 @@ class Learner(PlanMaker[TabularPlan]):
 
     def renew(self) -> None:
         """Forget the plan: the next one will be made from what is known then."""
-        self._plan = self._latest_explorer = None
+        self._plan = self._next = self._latest_explorer = None
 
     def learn(self, steps: Sequence[Transition], pinned: Collection[TabularPlan]) -> None:
         """Count the steps of a complete episode; `pinned` are the plans that are still in use."""
@@ -178,7 +180,14 @@ class Learner(PlanMaker[TabularPlan]):
     def _teach(self, batch: Columns) -> None:
         count_columns(self.knowledge, batch)
 
+    def check(self) -> None:
+        """Raise InvalidData where values exceed the declared cap, before an episode is pinned to a plan."""
+        if self._plan is None:
+            self._next = self._make_checked_plan()
+
     def _make_checked_plan(self) -> TabularPlan:
+        if self._next is not None:
+            return self._next
         plan = self._make_plan()
         check_cap(self._setting, self._spec.bounds, self.knowledge, plan.arrays.baseline, plan.arrays.v_lower)
         return plan

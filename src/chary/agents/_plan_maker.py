@@ -174,6 +174,9 @@ class PlanMaker(ABC, Generic[P]):
         self.version += 1
         self._journal.append(batch)
 
+    def check(self) -> None:
+        """Raise InvalidData where what was learnt contradicts what was declared, before anything changes."""
+
     def _make_checked_plan(self) -> P:
         """Return a plan that a new episode may be pinned to."""
         return self._make_plan()

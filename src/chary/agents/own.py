@@ -58,7 +58,9 @@ def as_decision(answer: object, *, state: object = None) -> Decision:
         action = answer.action
     else:
         action = check_integer("act", answer.action, minimum=0, error=InvalidAction, way_out=place)
-    for name, value in (("charge", answer.charge), ("deficit", answer.deficit)):
+    # Where worlds vote, what their panel decides by may also fall: no world's own deficit does.
+    amounts = (("charge", answer.charge_scaled), ("deficit", answer.deficit_scaled))
+    for name, value in amounts if answer.vote is None else ():
         if not 0 <= as_float(value) < float("inf"):
             raise InvalidData(f"{name!r} of a Decision must be finite and >= 0, got {shown(value)}. {place}")
     return answer if answer.action is action else answer._replace(action=action)

@@ -231,6 +231,7 @@ class TabularAgent(StepAPI[int, Pinned]):
                 f"'max_episodes' must cover every episode, got {self._max_episodes} and one more. "
                 "Declare more from the start, or use bonus 'kl', which needs no number."
             )
+        self._learner.check()
         self._changing = True
         pinned = self._chooser.begin(s)
         if self.shield is not None:

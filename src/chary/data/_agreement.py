@@ -168,9 +168,8 @@ def _check_endings(log: Log, setting: Setting, places: Places) -> None:
             if starts[i]
             else f"a step to such a state, {log.next_state[i]},"
         ),
-        "If only the clock ended them: log.cut_at() (--cut-at-horizon)."
-        if ended_by_clock(log).any()
-        else "Give endings a separate state: log.with_own_ending().",
+        "Give endings a separate state: log.with_own_ending()."
+        + (" If only the clock ended them: log.cut_at() (--cut-at-horizon)." if ended_by_clock(log).any() else ""),
     )
     if setting.scale.low != 0.0:
         places.refuse(

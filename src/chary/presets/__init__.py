@@ -121,7 +121,7 @@ def preset(problem: str) -> Preset:
 
     Example:
         >>> preset("inventory").warmup
-        1500
+        5
     """
     name = resolved("problem", problem, NAMES)
     if is_reference(name):

@@ -64,7 +64,7 @@ def preview(log: Log, options: PreviewOptions) -> Preview:
     Example:
         >>> log = Log(episode=[0, 1, 2], t=[0, 0, 0], state=[0, 0, 0], action=[1, 1, 1], reward=[1, 1, 1],
         ...           next_state=[0, 0, 0], terminated=[False, False, False])
-        >>> found = preview(log, etas=[0.5, 2.0], reward_low=0, reward_high=1)
+        >>> found = preview(log, etas=[0.5, 2.0], reward_low=0, reward_high=1, bonus="kl")
         >>> [(each.eta, each.deviating) for each in found.outcomes if each.rule == "strict"]
         [(0.5, 0.0), (2.0, 1.0)]
     """

@@ -77,7 +77,7 @@ def interval(value: Interval, unit: str = "") -> str:
 
     Example:
         >>> from chary.preview.result import CredibleValue
-        >>> interval(CredibleValue(mean=-1360.2, low=-1401.0, high=-1320.5), "euros")
+        >>> interval(CredibleValue(mean=-1360.2, low=-1401.0, high=-1320.6), "euros")
         '-1,360 euros (-1,401 to -1,321)'
     """
     return f"{amount(value.mean, unit)} ({amount(value.low)} to {amount(value.high)})"
