@@ -169,7 +169,11 @@ def _check_endings(log: Log, setting: Setting, places: Places) -> None:
             else f"a step to such a state, {log.next_state[i]},"
         ),
         "Give endings a separate state: log.with_own_ending()."
-        + (" If only the clock ended them: log.cut_at() (--cut-at-horizon)." if ended_by_clock(log).any() else ""),
+        + (
+            " If only the clock ended them: log.cut_at() (--cut-at-horizon)."
+            if ended_by_clock(log).any()
+            else ""
+        ),
     )
     if setting.scale.low != 0.0:
         places.refuse(
