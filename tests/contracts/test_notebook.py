@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 # The number of pictures in each.
-PICTURES = {"first-steps": 3, "own-log-to-live": 2}
+PICTURES = {"first-steps": 3, "own-agent": 2, "own-log-to-live": 2}
 LARGEST = 300_000  # bytes: they are read, and kept in the repository
 
 
@@ -75,6 +76,22 @@ def test_an_own_log_leads_to_an_agent_that_earns_more_than_the_rule_in_it(
     assert names["lost"] > 0
     assert not names["agent"].open_episodes
     assert "credible per episode" in capsys.readouterr().out
+
+
+def test_an_agent_of_your_own_is_judged_beside_the_others_and_swept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    try:
+        names = run("own-agent", monkeypatch)
+    finally:
+        sys.modules.pop("noisy", None)
+    over = {name: run.violations().sum() for name, run in names["runs"].items()}
+    # What the text says: only chary promises a budget, and the agent of the page breaks it.
+    assert over["chary"] == 0 < over["Noisy"]
+    assert names["table"].height == 5 * 3
+    assert set(names["table"]["agent"]) == {"noisy:Noisy", "ucbvi", "chary"}
+    assert "keeps the contract" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", PICTURES)
