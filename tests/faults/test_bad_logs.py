@@ -101,11 +101,11 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
         text((2, "0,0,0,1,high,1,0"), (3, "0,1,x,0,0.25,2,0")),
         r"'reward' .* 'high' in row 2\.",
     ),
-    ("truth", text((4, "0,2,2,1,1.0,3,yes")), r"'terminated' must be 0 or 1, or true .* got 'yes' in row 4"),
+    ("truth", text((4, "0,2,2,1,1.0,3,si")), r"'terminated' must be 0 and 1, true .* got 'si' in row 4"),
     (
         "two kinds of truth",
         text((4, "0,2,2,1,1.0,3,True")),
-        r"'terminated' must be 0 and 1, or true and false, in all rows, got 'True' in row 4\.",
+        r"'terminated' must be 0 and 1, .*, the same two in all rows, got 'True' in row 4\.",
     ),
     (
         "mark inside",

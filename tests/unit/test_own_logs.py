@@ -203,6 +203,7 @@ def test_endings_by_the_clock_are_noticed_and_can_be_undone(tmp_path: Path) -> N
     log = read_log(tmp_path / "log.csv")
     kinds = [each.kind for each in inspect(log).suspicions]
     assert "ended_by_clock" in kinds
+    assert "ending" not in kinds  # the way out of the other is the only right one
     cut = log.cut_at()
     assert not cut.terminated.any()
     assert "ended_by_clock" not in [each.kind for each in inspect(cut).suspicions]
@@ -363,3 +364,23 @@ def test_endings_by_the_clock_are_recognised_wherever_they_are_met() -> None:
         log.cut_at().checked(setting=setting)
     assert any("Every full episode terminated at step 2" in each for each in preview(log, etas=[1.0]).notes)
     assert not any("the clock" in each for each in preview(log.cut_at(), etas=[1.0]).notes)
+
+
+def test_yes_and_no_are_booleans_if_all_rows_have_them(tmp_path: Path) -> None:
+    header = "episode,t,state,action,reward,next_state,terminated\n"
+    (tmp_path / "log.csv").write_text(header + "0,0,0,0,1,1,No\n0,1,1,0,1,2,yes\n")
+    assert read_log(tmp_path / "log.csv").terminated.tolist() == [False, True]
+    (tmp_path / "log.csv").write_text(header + "0,0,0,0,1,1,no\n0,1,1,0,1,2,1\n")
+    with pytest.raises(InvalidLog, match="the same two in all rows, got '1' in row 3"):
+        read_log(tmp_path / "log.csv")
+
+
+def test_steps_counted_from_one_are_said_to_be_whatever_else_is_wrong(tmp_path: Path) -> None:
+    header = "episode,t,state,action,reward,next_state,terminated\n"
+    (tmp_path / "log.csv").write_text(header + "0,1,0,0,,1,0\n1,1,0,0,1,1,0\n2,1,0,0,1,1,0\n")
+    with pytest.raises(InvalidLog, match=r"'t' must count 0, .*No row has step 0: .* subtract 1\."):
+        read_log(tmp_path / "log.csv", drop_bad_episodes=True)
+    (tmp_path / "log.csv").write_text(header + "0,1,0,0,1,1,0\n1,0,0,0,1,1,0\n")
+    with pytest.raises(InvalidLog) as error:
+        read_log(tmp_path / "log.csv")
+    assert "subtract" not in str(error.value)

@@ -17,12 +17,19 @@ from tests.unit.test_preview import bandit, walk
 from tests.unit.test_preview_worlds import logged
 
 import chary
-from chary.data import Log, write_log
+from chary.data import Log, read_log, write_log
+from chary.errors import InvalidData, InvalidSetting
 from chary.preview import Preview, preview
 from chary.preview.options import Source
 from chary.storage.files import as_json
 from chary.sweeps.toml import parse_experiment
 
+# Three episodes by step, state, next state, reward and whether it ended there.
+LEAVES = [
+    [(0, "in", "out", 1, "no"), (1, "out", "gone", -1, "yes")],
+    [(0, "in", "gone", -1, "yes")],
+    [(0, "in", "out", 1, "no"), (1, "out", "in", 0, "no"), (2, "in", "out", 1, "no")],
+]
 DECLARED: dict[str, Any] = {"reward_low": 0.0, "reward_high": 1.0, "worlds": 16, "risk": 0.05}
 
 
@@ -123,6 +130,42 @@ def test_the_program_makes_the_agent_that_was_planned(change: str, tmp_path: Pat
     )
     agent.begin("next", 0)
     assert agent.act("next", 0, 0).remaining <= found.verdict.agent["eta"]
+
+
+def test_a_pasted_program_goes_live_on_episodes_that_end_early(tmp_path: Path) -> None:
+    # The file has the user's words, and the rule has no action in the state where episodes are over.
+    rows = [f"{k},{t},{a},{b},wait,{r},{end}" for k in range(9) for t, a, b, r, end in LEAVES[k % 3]]
+    (tmp_path / "log.csv").write_text("who,t,state,next_state,action,pay,left\n" + "\n".join(rows) + "\n")
+    (tmp_path / "rule.csv").write_text("state,action\nin,wait\nout,wait\n")
+    labels = {"state": ["in", "out", "gone"], "action": ["wait", "call"]}
+    reading = {"columns": {"episode": "who", "reward": "pay", "terminated": "left"}}
+    log = read_log(tmp_path / "log.csv", labels=labels, **reading)
+    options = {"n_states": 3, "n_actions": 2, "horizon": 3, "reward_low": -1.0, "labels": labels}
+    options |= {"baseline": str(tmp_path / "rule.csv")}
+    found = planned(log, **options, source=Source(name="log.csv", reading=reading))
+    assert found.verdict.python.count('"gone"') == 1  # written once, used twice
+    names = pasted(found, tmp_path)
+    agent, over = names["agent"], 3
+    assert f"an ending leads to state {over}" in found.verdict.python
+    state = 0
+    agent.begin("next", state)
+    for t in range(3):
+        decision = agent.act("next", t, state)
+        assert state != over or decision.action == 0
+        pay, after, ended = (0.0, over, False) if state == over else (-1.0, 2, True)
+        if ended:
+            early = chary.Transition(state, decision.action, pay, after, terminated=True)
+            with pytest.raises(InvalidData, match="Report a step to a separate state"):
+                agent.observe("next", early)
+            after = over
+        agent.observe("next", chary.Transition(state, decision.action, pay, after, terminated=False))
+        state = after
+    agent.finish("next")
+    assert agent.open_episodes == ()
+
+    (tmp_path / "rule.csv").write_text("state,action\nout,wait\n")
+    with pytest.raises(InvalidSetting, match=r"got none for in\. Add a row for each"):
+        planned(log, **options)
 
 
 def test_known_rewards_are_read_and_used(tmp_path: Path) -> None:

@@ -199,7 +199,8 @@ class ObservedFacts:
         if step.terminated and self.setting.scale.low != 0.0:
             raise InvalidData(
                 f"'terminated' must be false where rewards have an offset, got true with rewards from "
-                f"{self.setting.scale.low:g}: ending early would pay. Pad episodes with reward 0."
+                f"{self.setting.scale.low:g}: ending early would pay. Report a step to a separate state, "
+                "and then steps of reward 0 from it to itself up to the horizon (docs/data.md, endings)."
             )
 
     def _check_support(self, pair: int, x: int, seen: set[int], place: str) -> None:

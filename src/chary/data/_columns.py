@@ -289,11 +289,12 @@ def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
     def step(i: int) -> str:
         return f"episode {episode[i]}, t {t[i]}"
 
-    def refuse(name: str, rule: str, wrong: Bools, got: Callable[[int], str]) -> None:
+    def refuse(name: str, rule: str, wrong: Bools, got: Callable[[int], str], way_out: str = "") -> None:
         if wrong.any() and places.faults:
             wrong = wrong & ~np.isin(episode, episode[places.faulty()])
-        places.refuse(name, rule, wrong, got)
+        places.refuse(name, rule, wrong, got, way_out)
 
+    from_one = len(t) > 0 and t.min() == 1
     refuse(
         "t",
         "be different for every step of an episode",
@@ -305,6 +306,7 @@ def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
         "count 0, 1, 2, ... within an episode",
         t != np.where(same, t[before] + 1, 0),
         lambda i: f"{step(i)}, {f'after t {t[before[i]]},' if same[i] else 'as its first step'}",
+        "No row has step 0: if steps are counted from 1, subtract 1." if from_one else "",
     )
     refuse(
         "terminated",

@@ -44,7 +44,8 @@ REAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 ALL_DIGITS = re.compile(r"[0-9\n]*")
 ALL_REALS = re.compile(r"[-+.0-9eE\n]*")
 SAFE_DIGITS = 18
-TRUTHS = {"0": False, "1": True, "false": False, "true": True}
+# The pairs of texts that a column of booleans may consist of.
+STYLES = ({"0": False, "1": True}, {"false": False, "true": True}, {"no": False, "yes": True})
 
 
 def csv_table(
@@ -166,7 +167,7 @@ class _Column:
         self.wrong: list[int] = []
         self._got: list[str] = []
         self._parts: list[NDArray[Any]] = []
-        self._style: set[str] | None = None
+        self._style: dict[str, bool] = {}
 
     def take(self, texts: Sequence[str], rows: NDArray[np.int64]) -> None:
         """Read some cells; the rows of invalid ones are kept, and the first of their texts."""
@@ -189,14 +190,14 @@ class _Column:
     def fault(self) -> Fault:
         """Return the fault of the invalid cells; the way out is that of the first one."""
         text, rule, way_out = self._got[0], RULES[self.kind], ""
+        if self.kind == "truth":
+            rule = "be 0 and 1, true and false, or yes and no, the same two in all rows"
         if text.strip().lower() in MISSING:
             way_out = MEND_MISSING
         elif MARK in text:
             way_out = "It belongs at the beginning of a file: join files without it."
         elif text.strip() == self.name:
             way_out = "Join files without the headers of the later ones."
-        elif self.kind == "truth" and text.strip().lower() in TRUTHS:
-            rule = "be 0 and 1, or true and false, in all rows"
         elif self.kind == "whole" and text.isdecimal():
             way_out = f"The largest possible one is {LARGEST}."
         elif self.name == "episode":
@@ -207,14 +208,11 @@ class _Column:
 
     def _truths(self, texts: Sequence[str]) -> list[Any]:
         cells = {text: text.strip().lower() for text in set(texts)}
-        known = {cell for cell in cells.values() if cell in TRUTHS}
-        if self._style is None and known:
+        if not self._style:
             # The first cell decides: a column that changes its style was joined from two.
-            first = next(cells[text] for text in texts if cells[text] in TRUTHS)
-            self._style = {"0", "1"} if first in ("0", "1") else {"false", "true"}
-        style = self._style or set()
-        read = {text: TRUTHS[cell] if cell in style else None for text, cell in cells.items()}
-        return [read[text] for text in texts]
+            fitting = (style for text in texts for style in STYLES if cells[text] in style)
+            self._style = next(fitting, {})
+        return [self._style.get(cells[text]) for text in texts]
 
 
 def _described(text: str) -> str:

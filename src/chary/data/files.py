@@ -95,6 +95,9 @@ def log_of_table(
     faults += here.faults or ()
     good &= ~np.isin(episode, episode[places.faulty()])
     if faults and not (drop_bad_episodes and certain and good.any()):
+        if drop_bad_episodes and certain:
+            # No episode is left: what is wrong in most rows comes first.
+            faults.sort(key=lambda fault: len(fault.rows), reverse=True)
         raise refusal(faults)
     dropped = None
     if faults:

@@ -181,7 +181,10 @@ def inspect(log: Log, setting: Setting | None = None) -> Inspection:
 
 
 def _suspicions(log: Log, setting: Setting | None) -> list[Suspicion]:
-    found = [*_odd_rewards(log), *_odd_endings(log, setting), *_ended_by_clock(log), *_odd_episodes(log)]
+    by_clock = _ended_by_clock(log)
+    # Once these are read as cut off, most other endings are in order.
+    endings = _odd_endings(log.cut_at() if by_clock else log, setting)
+    found = [*_odd_rewards(log), *by_clock, *endings, *_odd_episodes(log)]
     if setting is not None:
         scale = setting.scale
         slack = REWARD_TOLERANCE * scale.span

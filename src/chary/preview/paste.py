@@ -23,10 +23,19 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     """Return a program from the log to an agent that has learnt it."""
     setting, plain = problem.setting, problem.plain.n_states
     S, A, padded = setting.n_states, setting.n_actions, problem.change == "padded"
-    labels = f", labels={options.labels!r}" if options.labels else ""
+    labels = ", labels=labels" if options.labels else ""
     used = ["read_log"]
-    reading = "".join(f", {name}={value!r}" for name, value in (source.reading or {}).items())
-    lines: list[str] = []
+    options_read = dict(source.reading or {})
+    if options.labels:
+        options_read["labels"] = options.labels
+    # Texts of the user's get a line of their own: they are long, and used twice.
+    lines = [
+        f"{name} = {_text(options_read[name])}" for name in ("columns", "labels") if name in options_read
+    ]
+    reading = "".join(
+        f", {name}={name if name in ('columns', 'labels') else _text(value)}"
+        for name, value in options_read.items()
+    )
     if source.discretiser is not None:
         used.append("load_discretiser")
         lines.append(f"cells = load_discretiser({_text(str(source.discretiser))})")
@@ -38,6 +47,9 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     }
     cut = ".cut_at()" if source.cut else ""
     lines.append(f"log = read_log({_text(source.name)}{reading}){cut}{change[problem.change]}")
+    if problem.change:
+        goes_on = ", and steps of action 0 and reward 0 lead from it to itself" if padded else ""
+        lines.append(f"# Live, too, an ending leads to state {plain}{goes_on}.")
     declared: dict[str, str] = {
         "n_states": str(S),
         "n_actions": str(A),
@@ -105,6 +117,10 @@ def _told(name: str, given: object, sizes: str, used: list[str]) -> list[str]:
 
 def _text(value: object) -> str:
     """Return a value as it stands in a program, texts in double quotes."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_text(key)}: {_text(each)}' for key, each in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 

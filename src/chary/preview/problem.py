@@ -25,6 +25,8 @@ from chary.preview.options import ALLOWED, PreviewOptions
 MOST_ENTRIES = 10**8
 # Room that counting takes for each different successor: rows move to twice the place when they are full.
 ROOM = 4
+# How many states without an action one message names.
+NAMED = 5
 
 
 class Problem(NamedTuple):
@@ -74,10 +76,15 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
     scale = _scale(log, options, rewards, notes)
     # A state that is added comes after all that were declared.
     first_free, real, change = S, np.ones(len(log), dtype=bool), ""
+    inferred: list[str] = []
+    over = np.setdiff1d(log.next_state[log.terminated], [*log.state, *log.next_state[~log.terminated]])
     if ended_by_clock(log).any():
         notes.append(
             f"Every full episode terminated at step {log.horizon}, in states that others pass through. If "
             "only the clock ended them, read them as cut off: log.cut_at() (--cut-at-horizon)."
+        )
+        inferred.append(
+            f"the endings at step {log.horizon}, as logged, though only the clock may have ended them"
         )
     padded = bool(log.terminated.any()) and scale.low < 0
     if padded:
@@ -85,13 +92,14 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
         real = log.state != first_free
         notes.append(
             "Rewards can be negative and episodes end early: they were filled up with steps of reward 0 in "
-            "a separate state, which are not counted below. An agent needs the same: log.padded(horizon)."
+            "a separate state, which are not counted below. An agent needs the same: log.padded(horizon), "
+            "and, when live, see docs/data.md on endings."
         )
     elif np.any(log.past_endings()):
         log, change = log.with_own_ending(first_free), "own ending"
         notes.append(
             "Some states end episodes at one time and not at another: endings were given a separate state. "
-            "An agent needs the same: log.with_own_ending()."
+            "An agent needs the same: log.with_own_ending(), and when live endings that lead to that state."
         )
     added = int(bool(change))
     S += added
@@ -126,8 +134,9 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
     log.checked(setting=setting)
     notes += _assumed(options)
     limited = None if options.support is None else min(options.support + added, S)
-    own = _own(options, plain, added)
-    return Problem(log, real, setting, plain, change, limited, own, tuple(notes), _inferred(options, setting))
+    own = _own(options, plain, over, added)
+    inferred += _inferred(options, setting)
+    return Problem(log, real, setting, plain, change, limited, own, tuple(notes), tuple(inferred))
 
 
 def learn_log(
@@ -199,8 +208,11 @@ def _with_state(rewards: Floats | None, change: str) -> Floats | None:
     return np.vstack([rewards, np.zeros((1, rewards.shape[1]))])
 
 
-def _own(options: PreviewOptions, plain: Setting, added: int) -> OwnBaseline | None:
-    """Return the user's policy with its role; in a state that was added it plays 0."""
+def _own(options: PreviewOptions, plain: Setting, over: Ints, added: int) -> OwnBaseline | None:
+    """Return the user's policy with its role; in a state that was added it plays 0.
+
+    In the states `over` every logged episode had ended.
+    """
     given = options.baseline
     if given is None:
         return None
@@ -208,11 +220,15 @@ def _own(options: PreviewOptions, plain: Setting, added: int) -> OwnBaseline | N
         table = read_policy(given, n_states=plain.n_states, horizon=plain.horizon, labels=options.labels)
         # Where there is no choice, nothing needs to be declared.
         free = plain.allowed.sum(axis=1) > 1
+        free[over] = False
         missing = np.flatnonzero(((table == NOTHING).reshape(-1, plain.n_states).any(axis=0)) & free)
         if len(missing):
+            texts = (options.labels or {}).get("state")
+            named = [texts[s] if texts else str(s) for s in missing[:NAMED]]
+            more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
             raise InvalidSetting(
-                f"'baseline' must have an action for every state, got none for state {int(missing[0])} and "
-                f"{len(missing) - 1} more."
+                f"'baseline' must have an action for every state, got none for {', '.join(named)}{more}. "
+                "Add a row for each."
             )
         first = plain.allowed.argmax(axis=1)
         given = np.where(table == NOTHING, first, table)
@@ -270,7 +286,7 @@ def _support(support: int | None, added: int, shape: tuple[int, int], padded: in
     return table
 
 
-def _inferred(options: PreviewOptions, setting: Setting) -> tuple[str, ...]:
+def _inferred(options: PreviewOptions, setting: Setting) -> list[str]:
     """Return what was read off the log instead of declared: no promise that needs it can be certified."""
     read = {
         f"horizon {setting.horizon}": options.horizon is None,
@@ -280,7 +296,7 @@ def _inferred(options: PreviewOptions, setting: Setting) -> tuple[str, ...]:
         "the actions": options.n_actions is None,
         "which actions are allowed where": options.allowed == "seen",
     }
-    return tuple(f"{name}, read off the log and not declared" for name, inferred in read.items() if inferred)
+    return [f"{name}, read off the log and not declared" for name, inferred in read.items() if inferred]
 
 
 def _assumed(options: PreviewOptions) -> list[str]:
