@@ -140,14 +140,8 @@ def test_a_pasted_program_goes_live_on_episodes_that_end_early(tmp_path: Path) -
     labels = {"state": ["in", "out", "gone"], "action": ["wait", "call"]}
     reading: dict[str, Any] = {"columns": {"episode": "who", "reward": "pay", "terminated": "left"}}
     log = read_log(tmp_path / "log.csv", labels=labels, **reading)
-    options: dict[str, Any] = {
-        "n_states": 3,
-        "n_actions": 2,
-        "horizon": 3,
-        "reward_low": -1.0,
-        "labels": labels,
-    }
-    options |= {"baseline": str(tmp_path / "rule.csv")}
+    options: dict[str, Any] = {"n_states": 3, "n_actions": 2, "horizon": 3, "reward_low": -1.0}
+    options |= {"labels": labels, "baseline": str(tmp_path / "rule.csv")}
     found = planned(log, **options, source=Source(name="log.csv", reading=reading))
     assert found.verdict.python.count('"gone"') == 1  # written once, used twice
     names = pasted(found, tmp_path)

@@ -17,6 +17,8 @@ from chary.preview.problem import Problem
 
 LABEL = "recommended"
 PROVED = ("kl", "l1")
+# The longest line of a program on which a whole call is written.
+WIDTH = 88
 
 
 def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
@@ -125,8 +127,10 @@ def _text(value: object) -> str:
 
 
 def _call(name: str, options: Mapping[str, str]) -> str:
-    """Return a call with one option per line."""
-    return "\n".join([f"{name}(", *(f"    {key}={value}," for key, value in options.items()), ")"])
+    """Return a call, its options on the line of the call or on one of their own."""
+    given = ", ".join(f"{key}={value}" for key, value in options.items())
+    line = f"{name}({given})"
+    return line if len(line) <= WIDTH else f"{name}(\n    {given}\n)"
 
 
 def as_toml(agent: Mapping[str, Any]) -> str:
