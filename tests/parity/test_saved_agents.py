@@ -238,7 +238,7 @@ def test_an_agent_saved_among_open_episodes_goes_on_as_if_nothing_had_been(
         late_at.append(sum(map(len, original.outstanding.values())))
         copy = reloaded(original, tmp_path)
         assert_same(original, copy)
-        # Both go on for a while with the same calls, and are held against each other in every one.
+        # Both go on for a while with the same calls, and are compared in every one.
         world = world.copy_for([original, copy])
         world.live(45)
         assert_same(original, copy)

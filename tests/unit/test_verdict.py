@@ -1,4 +1,4 @@
-"""The verdict of a plan: what it recommends, that it runs as pasted, and step bounds held against the log."""
+"""The verdict of a plan: what it recommends, that it runs as pasted, and step bounds against the log."""
 
 from __future__ import annotations
 

@@ -177,9 +177,9 @@ class MDPSiblings:
 class LogSiblings:
     """Siblings resampled from a log, on which runs start with a log of the same size by the same policy.
 
-    Whole episodes are drawn anew, each with a weight of its own (a Bayesian bootstrap); rows and mean rewards
+    Whole episodes are drawn again, each with its own weight (a Bayesian bootstrap); rows and mean rewards
     are those of the weighted log. An action that was never logged in a state takes the outcomes of another
-    one that was, weighted anew; in a state without data, those of the whole log.
+    one that was, with new weights; in a state without data, those of the whole log.
 
     Args:
         log: The logged decisions.

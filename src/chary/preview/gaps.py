@@ -1,4 +1,4 @@
-"""Step bounds held against the log: what single steps lose, as posterior worlds estimate it."""
+"""Step bounds compared with the log: what single steps lose, as posterior worlds estimate it."""
 
 from __future__ import annotations
 

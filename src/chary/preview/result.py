@@ -224,7 +224,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBound:
-    """A step bound held against the log: the largest gap that rule `capped` or `paper` assumes.
+    """A step bound compared with the log: the largest gap that rule `capped` or `paper` assumes.
 
     Args:
         bound: The step bound.
@@ -345,7 +345,7 @@ class Preview:
         helpful: Pairs whose visits would lower the charges most, the best first.
         helpful_note: The method by which those were found.
         verdict: One recommended configuration.
-        step_bounds: The step bounds of rules capped and paper, held against the log.
+        step_bounds: The step bounds of rules capped and paper, compared with the log.
         credible: With posterior worlds, what they think of today's policy and of the baseline.
     """
 
