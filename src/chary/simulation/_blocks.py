@@ -148,7 +148,7 @@ class BlockRun(ABC):
             blocks.play_next(self._job.warmup, warm)
 
     def _no_block(self) -> Block:
-        """Return a block without episodes: whoever plays it compiles."""
+        """Return a block without episodes: playing it compiles the kernels."""
         nothing = np.zeros((0, self._horizon + 1))
         return Block(0, 0, 0, nothing, nothing)
 
