@@ -14,7 +14,7 @@ from chary.arrays import Ints
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
 from chary.model.rows import LOST, pair_states, rank_by_index
-from chary.planner.plan import Shorts
+from chary.planner.explorers import Shorts
 from chary.storage.sealed import as_array
 
 COLUMNS = ("states", "pairs", "nexts", "rewards", "terminated")

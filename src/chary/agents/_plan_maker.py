@@ -20,7 +20,7 @@ from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.risk_calibration import RiskRecord
-from chary.planner.plan import Shorts
+from chary.planner.explorers import Shorts
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.standing import Grounds
 from chary.storage.sealed import as_array
