@@ -243,7 +243,7 @@ class Episodes(Generic[S, P]):
     def decide(
         self, now: OpenEpisode[S, P], s: S, decision: Decision, baseline: int | None = None
     ) -> Decision:
-        """Note the decision of the next step, made in `s`, and return it; `baseline` is the baseline's action."""
+        """Note the decision of the next step, made in `s`, and return it; `baseline` is an action."""
         now.state = s
         now.steps.append(Played(decision, s))
         self.steps += 1
