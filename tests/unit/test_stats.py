@@ -107,7 +107,7 @@ def shares(stats: Stats) -> float:
 def test_the_stats_of_a_tabular_agent_agree_with_its_shield_and_add_up() -> None:
     env, mdp = envs.TabularEnv(envs.make("riverswim")), envs.make("riverswim")
     agent = TabularAgent(CharyUCBVI(eta=0.3, pool=2, patience=3), mdp.setting)
-    deviated = []
+    deviated: list[bool] = []
 
     def compare(episode: Episode) -> None:
         plan = agent.plan_of(episode.number)
