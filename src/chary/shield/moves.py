@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 from chary.shield.account import Account
 from chary.shield.chains import Chain, Pool
+from chary.shield.ledger import Ledger
+from chary.shield.watch import BUDGET, CLOSED, POOL, TARGET
 
 S = TypeVar("S")
 
@@ -47,6 +49,14 @@ class ChainMoves(Generic[S]):
     def free_places(self) -> int:
         """Chains that could be opened now."""
         return self._pool.free if self._chains else 0
+
+    def _why_not(self, before: Ledger, t: int, proposed: bool) -> str:
+        """Return why a step did not explore, if it did not."""
+        if before.closed:
+            return CLOSED
+        if proposed:
+            return BUDGET
+        return POOL if t == 0 and not self._pool.has_room else TARGET
 
     def _candidates(self, now: Account[S], t: int, s: S) -> Sequence[Chain[S]]:
         """Return the chains that want to explore here, in the order in which they may try."""

@@ -24,7 +24,7 @@ from chary.shield.match import Matcher, same
 from chary.shield.moves import ChainMoves
 from chary.shield.pricing import Weighed, put, recorded, settle_debts
 from chary.shield.rule import Rule
-from chary.shield.watch import BUDGET, CLOSED, POOL, TARGET, Watch
+from chary.shield.watch import Watch
 from chary.shield.worlds import Votes
 from chary.texts import shown
 
@@ -110,6 +110,16 @@ class Shield(ChainMoves[S]):
         )
         self.blocked = 0
         self.watch = Watch()
+
+    @property
+    def closes(self) -> bool:
+        """Whether the first refusal ends exploration for an episode."""
+        return self._rule.closes
+
+    @property
+    def limit(self) -> float:
+        """The limit of the rule, for episodes without one of their own."""
+        return self._rule.limit
 
     def ledger(self, episode: Hashable) -> Ledger:
         """Return what an open episode has spent.
@@ -455,14 +465,6 @@ class Shield(ChainMoves[S]):
         decision = self._as_decision(now, weighed)
         now.pending = (self._pool.keep(s), decision)
         return decision
-
-    def _why_not(self, before: Ledger, t: int, proposed: bool) -> str:
-        """Return why a step did not explore, if it did not."""
-        if before.closed:
-            return CLOSED
-        if proposed:
-            return BUDGET
-        return POOL if t == 0 and not self._pool.has_room else TARGET
 
     def _open_episode(self, call: str, episode: Hashable) -> Account[S]:
         try:
