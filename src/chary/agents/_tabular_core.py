@@ -152,7 +152,7 @@ class TabularCore(Reports[int, Pinned], ABC):
         """Note a decision that the shield has made, or has taken for made."""
         shield, pinned = self.shield, now.pinned
         self._facts.left[s] = True
-        self._episodes.decide(now, s, decision)
+        self._episodes.decide(now, s, decision, pinned.plan.baseline(now.t, s))
         self._visits.decided(now.steps[-1])
         if shield is not None and shield.closes and pinned.closed_at < 0 and shield.ledger(now.name).closed:
             pinned.closed_at = now.t
