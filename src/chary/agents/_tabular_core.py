@@ -33,6 +33,8 @@ class TabularCore(Reports[int, Pinned], ABC):
 
     spec: AgentSpec
     setting: Setting
+    n_actions: int
+    horizon: int
     overrides: str
     losses: bool
     episodes_begun: int

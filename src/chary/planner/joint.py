@@ -13,8 +13,7 @@ from chary.arrays import Floats
 from chary.model.worlds import Worlds
 from chary.planner._worlds import Shape, WorldPlan, price_worlds_into, upper_kernel
 from chary.planner.deferred import Deferred
-from chary.planner.explorers import Explorers
-from chary.planner.explorers import Shorts
+from chary.planner.explorers import Explorers, Shorts
 from chary.shield.ledger import authorise
 from chary.shield.worlds import Panel, Votes, upper, vote_into
 

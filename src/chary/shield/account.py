@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from chary.shield.chains import Chain, MetaRollout
+from chary.errors import OutOfOrder
+from chary.shield.chains import Chain, MetaRollout, Pool
 from chary.shield.decision import Decision, Plan, room
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 from chary.shield.worlds import Vote, Votes
+from chary.texts import shown
 
 S = TypeVar("S")
 
@@ -71,6 +73,28 @@ class Account(Generic[S]):
             list(self.dropped),
             *([worlds] if len(self.deficits) else []),
         ]
+
+    def check_next(self, episode: Hashable, t: int, s: S, pool: Pool[S], horizon: int) -> None:
+        """Raise an error unless step `t`, in state `s`, is the next one of this `episode`."""
+        if self.pending is None and t == self.t and not self.terminated and t < horizon:
+            pool.check("s", s)
+            if t > 0:
+                pool.check_continues("observed last", self.reached, s)
+            return
+        if self.pending is not None:
+            raise OutOfOrder(
+                f"'decide' must follow an observation, got step {self.t} of episode {episode!r} decided "
+                "but not observed. Call observe first."
+            )
+        if self.terminated or self.t == horizon:
+            how = "reached a terminal state" if self.terminated else f"has played all {horizon} steps"
+            raise OutOfOrder(
+                f"'decide' must name an episode still going, got {shown(episode)}, which {how}. Call finish."
+            )
+        raise OutOfOrder(
+            f"'t' must be the next step of episode {episode!r}, {self.t}, got {shown(t)}. "
+            "Steps are decided in order."
+        )
 
     @classmethod
     def restored(

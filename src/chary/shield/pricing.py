@@ -18,7 +18,8 @@ S = TypeVar("S")
 class Weighed(NamedTuple, Generic[S]):
     """What is to be done at a step: the action and its cost, the ledger after it, and what chains do.
 
-    `chosen` is the chain that explores, `refused` those that were not afforded before it.
+    `chosen` is the chain that explores, `refused` those that were not afforded before it, and `proposals` the
+    actions that chains proposed.
     """
 
     explored: bool
@@ -28,6 +29,7 @@ class Weighed(NamedTuple, Generic[S]):
     vote: Vote | None
     chosen: Chain[S] | None
     refused: tuple[Chain[S], ...]
+    proposals: tuple[int, ...] = ()
 
 
 def put(

@@ -153,7 +153,7 @@ class Shield(ChainMoves[S]):
             raise OutOfOrder(
                 f"'begin' must open a new episode, got {shown(episode)}, which is open. Finish it first."
             )
-        rule = self._rule if limit is None else self._rule._replace(limit=limit)
+        rule = self._rule if limit is None else self.rule_with(limit)
         now = self._episodes[episode] = Account(plan, number, rule)
         if self._votes is not None:
             now.deficits = self._votes.deficits(self._votes.worlds)
@@ -203,20 +203,31 @@ class Shield(ChainMoves[S]):
         if now.pending is not None and t == now.t:
             self._pool.check_continues("decided in", now.pending[0], s)
             return now.pending[1]
-        self._check_step(now, episode, t, s)
+        now.check_next(episode, t, s, self._pool, self._horizon)
         # Nothing is changed before every call of the plan has returned: an error costs nothing.
         weighed = self._weigh(now, t, s, proposal, explore, now.deficits)
         return self._take_up(now, episode, t, s, weighed, proposal is not None, explore)
 
-    def preview(self, episode: Hashable, t: int, s: S, *, proposal: int | None = None) -> Decision:
-        """Return what `decide` would, and change nothing.
+    @property
+    def votes(self) -> Votes | None:
+        """How worlds vote, where they do."""
+        return self._votes
+
+    def rule_with(self, limit: float) -> Rule:
+        """Return the rule of an episode with a limit of its own."""
+        return self._rule._replace(limit=limit)
+
+    def preview(
+        self, episode: Hashable, t: int, s: S, *, proposal: int | None = None
+    ) -> tuple[Decision, tuple[int, ...]]:
+        """Return what `decide` would, and the actions that chains propose; nothing changes.
 
         `t` may be one step ahead of what was observed: `s` is then where the step decided last leads.
         """
         now = self._open_episode("preview", episode)
         deficits = copy(now.deficits)
         weighed = self._weigh(now, t, s, proposal, True, deficits, ahead=now.pending is not None)
-        return self._as_decision(now, weighed)
+        return self._as_decision(now, weighed), weighed.proposals
 
     def apply(
         self,
@@ -237,7 +248,7 @@ class Shield(ChainMoves[S]):
             InvalidData: if it cannot have been decided here.
         """
         now = self._open_episode("apply", episode)
-        self._check_step(now, episode, t, s)
+        now.check_next(episode, t, s, self._pool, self._horizon)
         asked = (
             () if proposal is not None or not explore or now.ledger.closed else self._candidates(now, t, s)
         )
@@ -424,16 +435,17 @@ class Shield(ChainMoves[S]):
             if action not in unaffordable:
                 afforded, cost, ledger, vote = put(plan, t, s, action, ledger, deficits, now.rule, votes)
                 if afforded:
-                    return Weighed(True, action, cost, ledger, vote, chain, tuple(refused))
+                    asked = (*unaffordable, action)
+                    return Weighed(True, action, cost, ledger, vote, chain, tuple(refused), asked)
                 unaffordable.append(action)
             refused.append(chain)
             if ledger.closed:
                 break
         baseline = as_action("baseline", plan.baseline(t, s))
-        return Weighed(False, baseline, 0.0, ledger, vote, None, tuple(refused))
+        return Weighed(False, baseline, 0.0, ledger, vote, None, tuple(refused), tuple(unaffordable))
 
     def _as_decision(self, now: Account[S], weighed: Weighed[S]) -> Decision:
-        explored, action, cost, ledger, vote, chosen, _ = weighed
+        explored, action, cost, ledger, vote, chosen, *_ = weighed
         chain_id = -1 if chosen is None else chosen.id
         left = room(now.rule, ledger.deficit)
         return Decision(action, explored, cost, ledger.deficit, left, now.number, chain_id, vote, self._span)
@@ -474,24 +486,3 @@ class Shield(ChainMoves[S]):
         if now is None:
             raise OutOfOrder(f"{call!r} must name an open episode, got {shown(episode)}. Call begin first.")
         return now
-
-    def _check_step(self, now: Account[S], episode: Hashable, t: int, s: S) -> None:
-        if now.pending is None and t == now.t and not now.terminated and t < self._horizon:
-            self._pool.check("s", s)
-            if t > 0:
-                self._pool.check_continues("observed last", now.reached, s)
-            return
-        if now.pending is not None:
-            raise OutOfOrder(
-                f"'decide' must follow an observation, got step {now.t} of episode {episode!r} decided "
-                "but not observed. Call observe first."
-            )
-        if now.terminated or now.t == self._horizon:
-            how = "reached a terminal state" if now.terminated else f"has played all {self._horizon} steps"
-            raise OutOfOrder(
-                f"'decide' must name an episode still going, got {shown(episode)}, which {how}. Call finish."
-            )
-        raise OutOfOrder(
-            f"'t' must be the next step of episode {episode!r}, {now.t}, got {shown(t)}. "
-            "Steps are decided in order."
-        )
