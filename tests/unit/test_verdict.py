@@ -18,7 +18,7 @@ from tests.unit.test_preview_worlds import logged
 
 import chary
 from chary.data import Log, read_log, write_log
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidSetting
 from chary.preview import Preview, preview
 from chary.preview.options import Source
 from chary.storage.files import as_json
@@ -145,21 +145,13 @@ def test_a_pasted_program_goes_live_on_episodes_that_end_early(tmp_path: Path) -
     found = planned(log, **options, source=Source(name="log.csv", reading=reading))
     assert found.verdict.python.count('"gone"') == 1  # written once, used twice
     names = pasted(found, tmp_path)
-    agent, over = names["agent"], 3
-    assert f"an ending leads to state {over}" in found.verdict.python
-    state = 0
-    agent.begin("next", state)
-    for t in range(3):
-        decision = agent.act("next", t, state)
-        assert state != over or decision.action == 0
-        pay, after, ended = (0.0, over, False) if state == over else (-1.0, 2, True)
-        if ended:
-            early = chary.Transition(state, decision.action, pay, after, terminated=True)
-            with pytest.raises(InvalidData, match="Report a step to a separate state"):
-                agent.observe("next", early)
-            after = over
-        agent.observe("next", chary.Transition(state, decision.action, pay, after, terminated=False))
-        state = after
+    agent = names["agent"]
+    assert "report an early ending with terminated=True" in found.verdict.python
+    agent.begin("next", 0)
+    first = agent.act("next", 0, 0)
+    agent.observe("next", chary.Transition(0, first.action, 1.0, 1, terminated=False))
+    second = agent.act("next", 1, 1)
+    agent.observe("next", chary.Transition(1, second.action, -1.0, 2, terminated=True))
     agent.finish("next")
     assert agent.open_episodes == ()
 

@@ -37,6 +37,7 @@ class ReadOptions:
         column: A column of the file that is called otherwise, such as episode=patient; repeat for more.
         label: The texts of state or action in the order of their numbers, such as action=wait,treat.
         discretiser: A saved discretiser, for files with columns state_0, state_1 and so on.
+        first_step: The number of every episode's first step in the file, 0 or 1.
         ignore_extra: Ignore all other columns.
         drop_bad_episodes: Leave out episodes with missing or unreadable values or steps, and say which.
         cut_at_horizon: Take endings at the last step of the longest episodes for cuts by the clock.
@@ -45,6 +46,7 @@ class ReadOptions:
     column: Annotated[Sequence[str], "OURS=THEIRS"] = ()
     label: Annotated[Sequence[str], "COLUMN=TEXT,..."] = ()
     discretiser: Path | None = None
+    first_step: int = 0
     ignore_extra: bool = False
     drop_bad_episodes: bool = False
     cut_at_horizon: bool = False
@@ -57,7 +59,7 @@ class ReadOptions:
     def given(self) -> dict[str, Any]:
         """Return the options of `chary.data.read_log` that were given."""
         told = {"columns": _assignments("column", self.column), "labels": self.labels()}
-        flags = {name: getattr(self, name) for name in ("ignore_extra", "drop_bad_episodes")}
+        flags = {name: getattr(self, name) for name in ("first_step", "ignore_extra", "drop_bad_episodes")}
         return {name: value for name, value in (told | flags).items() if value}
 
     def arguments(self) -> list[str]:
@@ -65,6 +67,7 @@ class ReadOptions:
         words = [word for each in self.column for word in ("--column", each)]
         words += [word for each in self.label for word in ("--label", each)]
         words += [] if self.discretiser is None else ["--discretiser", str(self.discretiser)]
+        words += ["--first-step", str(self.first_step)] if self.first_step else []
         flags = ("ignore_extra", "drop_bad_episodes", "cut_at_horizon")
         return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)]
 
@@ -78,6 +81,7 @@ class ReadOptions:
             columns=_assignments("column", self.column),
             labels=self.labels(),
             discretiser=saved,
+            first_step=self.first_step,
             ignore_extra=self.ignore_extra,
             drop_bad_episodes=self.drop_bad_episodes,
         )

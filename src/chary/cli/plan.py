@@ -28,7 +28,11 @@ def _plan(
     file: LogFile,
     options: Annotated[
         Given,
-        Options("chary.preview.options:PreviewOptions", names={"etas": "eta", "rules": "rule"}),
+        Options(
+            "chary.preview.options:PreviewOptions",
+            without=("first_step",),
+            names={"etas": "eta", "rules": "rule"},
+        ),
     ],
     reading: ReadOptions,
     out: Annotated[
@@ -59,7 +63,7 @@ def _plan(
             cut=reading.cut_at_horizon,
             arguments=reading.arguments(),
         )
-        options["labels"] = reading.labels()
+        options |= {"labels": reading.labels(), "first_step": reading.first_step}
         with progress() as report:
             found = preview(log, **options, source=source, progress=report(f"planning from {file.name}"))
         line = json_line({"file": file.name, **found.summary()})

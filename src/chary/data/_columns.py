@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary import texts
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import LARGEST, InvalidData, InvalidLog, as_whole
+from chary.errors import LARGEST, InvalidData, InvalidLog, InvalidSetting, as_whole, check_integer
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 OBSERVED = ("state", "next_state")
@@ -276,10 +276,27 @@ READERS: dict[str, tuple[str, str, type[np.generic], Callable[[object], Any], Ca
 }
 
 
-def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
+def check_first_step(first_step: object) -> int:
+    """Return the number that the first step of an episode has, 0 or 1."""
+    first = check_integer("first_step", first_step, minimum=0)
+    if first > 1:
+        raise InvalidSetting(f"'first_step' must be 0 or 1, got {shown(first_step)}.")
+    return first
+
+
+def from_zero(t: Ints, first: int, places: Places) -> Ints:
+    """Return steps counted from `first` on as steps counted from 0 on."""
+    # A value that could not be read is 0 here, and has its own fault.
+    below = (t < first) & ~places.faulty()
+    places.refuse("t", f"be at least {first}, the first step", below, lambda i: str(t[i]))
+    return np.maximum(t - first, 0)
+
+
+def check_steps(columns: dict[str, NDArray[Any]], places: Places, first: int = 0) -> None:
     """Raise InvalidLog unless sorted columns are whole episodes, step by step, or collect what is wrong.
 
-    Of an episode, the first rule that it breaks is collected: others would follow from it.
+    Of an episode, the first rule that it breaks is collected: others would follow from it. `first` is the
+    number of the first step where the columns come from.
     """
     episode, t, state = columns["episode"], columns["t"], columns["state"]
     same = np.concatenate([[False], episode[1:] == episode[:-1]])
@@ -287,14 +304,14 @@ def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
     after = np.minimum(np.arange(len(t)) + 1, len(t) - 1)
 
     def step(i: int) -> str:
-        return f"episode {episode[i]}, t {t[i]}"
+        return f"episode {episode[i]}, t {t[i] + first}"
 
     def refuse(name: str, rule: str, wrong: Bools, got: Callable[[int], str], way_out: str = "") -> None:
         if wrong.any() and places.faults:
             wrong = wrong & ~np.isin(episode, episode[places.faulty()])
         places.refuse(name, rule, wrong, got, way_out)
 
-    from_one = len(t) > 0 and t.min() == 1
+    from_one = len(t) > 0 and t.min() == 1 and not first
     refuse(
         "t",
         "be different for every step of an episode",
@@ -303,10 +320,10 @@ def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
     )
     refuse(
         "t",
-        "count 0, 1, 2, ... within an episode",
+        f"count {first}, {first + 1}, {first + 2}, ... within an episode",
         t != np.where(same, t[before] + 1, 0),
-        lambda i: f"{step(i)}, {f'after t {t[before[i]]},' if same[i] else 'as its first step'}",
-        "No row has step 0: if steps are counted from 1, subtract 1." if from_one else "",
+        lambda i: f"{step(i)}, {f'after t {t[before[i]] + first},' if same[i] else 'as its first step'}",
+        "No row has step 0. If steps are counted from 1: first_step=1 (--first-step 1)." if from_one else "",
     )
     refuse(
         "terminated",

@@ -97,6 +97,7 @@ class PreviewOptions:
         holdout: Share of the episodes, the last ones, that is replayed but not learnt from.
         more_visits: Number of further visits assumed when comparing which data would help.
         labels: The texts of states and actions in the files of `baseline` and `rewards`.
+        first_step: The number of the first step in the file of `baseline`, 0 or 1.
         source: Where the log was read from, for what is ready to paste.
         progress: Called with the number of finished steps and of all steps.
 
@@ -136,6 +137,7 @@ class PreviewOptions:
     holdout: float = 0.0
     more_visits: int = 100
     labels: Mapping[str, Sequence[str]] | None = None
+    first_step: int = 0
     source: Source | None = None
     progress: Callable[[int, int], None] | None = None
 
