@@ -40,7 +40,7 @@ class Table(ABC):
         self.name, self.names = name, ()
         self.header = self._renamed(list(header), _checked_names(columns))
         self._labels = {
-            each: texts for column, texts in _checked_labels(labels).items() for each in LABELLED[column]
+            each: texts for column, texts in checked_labels(labels).items() for each in LABELLED[column]
         }
 
     names: tuple[str, ...]
@@ -212,7 +212,7 @@ def _checked_names(columns: object) -> dict[str, str]:
     return dict(columns)
 
 
-def _checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
+def checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
     """Return the texts of states and actions in the order of their numbers."""
     if not isinstance(labels, Mapping) or not labels.keys() <= LABELLED.keys():
         raise InvalidSetting(

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import POSTERIOR
+from chary.data._columns import check_first_step
+from chary.data._tables import checked_labels
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed, check_type
 from chary.mdp.setting import Reward
 from chary.model.beliefs import PRIORS
@@ -163,6 +165,8 @@ class PreviewOptions:
         check_choice("charge", str(self.charge), ("worlds",) if posterior else CHARGES)
         check_seed(self.seed)
         check_choice("role", self.role, ROLES)
+        object.__setattr__(self, "labels", checked_labels({} if self.labels is None else self.labels))
+        check_first_step(self.first_step)
         check_type("unit", self.unit, str, "a text")
         if len(self.unit) > LONGEST_UNIT:
             raise InvalidSetting(

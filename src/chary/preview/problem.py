@@ -20,6 +20,7 @@ from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge, learn_into
 from chary.policies import OwnBaseline
 from chary.preview.options import ALLOWED, PreviewOptions
+from chary.preview.words import READ_OFF
 
 # Entries of a table over steps and pairs that still fit into memory, several times over.
 MOST_ENTRIES = 10**8
@@ -274,7 +275,7 @@ def _inferred(options: PreviewOptions, setting: Setting) -> list[str]:
         "the actions": options.n_actions is None,
         "which actions are allowed where": options.allowed == "seen",
     }
-    return [f"{name}, read off the log and not declared" for name, inferred in read.items() if inferred]
+    return [f"{name}{READ_OFF}" for name, inferred in read.items() if inferred]
 
 
 def _assumed(options: PreviewOptions) -> list[str]:
