@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,8 @@ class ReadOptions:
 
     Args:
         column: A column of the file that is called otherwise, such as episode=patient; repeat for more.
-        label: The texts of state or action in the order of their numbers, such as action=wait,treat.
+        label: The texts of state or action in the order of their numbers, such as action=wait,treat; a text
+            with a comma is in double quotes.
         discretiser: A saved discretiser, for files with columns state_0, state_1 and so on.
         first_step: The number of every episode's first step in the file, 0 or 1.
         ignore_extra: Ignore all other columns.
@@ -54,7 +56,7 @@ class ReadOptions:
     def labels(self) -> dict[str, list[str]]:
         """Return the texts of states and actions."""
         texts = _assignments("label", self.label)
-        return {name: [text.strip() for text in value.split(",")] for name, value in texts.items()}
+        return {name: _listed(value) for name, value in texts.items()}
 
     def given(self) -> dict[str, Any]:
         """Return the options of `chary.data.read_log` that were given."""
@@ -88,6 +90,17 @@ class ReadOptions:
         if log.dropped is not None:
             say(log.dropped.describe(), error=True)
         return log.cut_at() if self.cut_at_horizon else log
+
+
+def _listed(texts: str) -> list[str]:
+    """Return texts that are separated by commas, those that contain one in double quotes.
+
+    Example:
+        >>> _listed('wait, treat'), _listed('"new, tired","new, fresh"')
+        (['wait', 'treat'], ['new, tired', 'new, fresh'])
+    """
+    (row,) = csv.reader([texts.replace("\n", " ").replace("\r", " ")], skipinitialspace=True)
+    return [text.strip() for text in row]
 
 
 def _assignments(option: str, given: Sequence[str]) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ OBSERVED = ("state", "next_state")
 
 # The kind of each column.
 KINDS = dict.fromkeys(COLUMNS, "whole") | {"episode": "id", "reward": "real", "terminated": "truth"}
+# The pairs of texts that stand for false and true.
+STYLES = ({"0": False, "1": True}, {"false": False, "true": True}, {"no": False, "yes": True})
 RULES = {
     "whole": "be a whole number >= 0",
     "real": "be a finite number",
@@ -34,6 +37,8 @@ MEND_MISSING = (
 # How many values of one fault are kept, and how many other faults one message names.
 VALUES_KEPT = 1000
 FAULTS_NAMED = 3
+# So many texts of a column, of so many characters together, are named where labels are missing.
+LABELS_TOLD, LONGEST_TOLD = 20, 220
 
 
 class Fault(NamedTuple):
@@ -154,24 +159,45 @@ def as_kind(kind: str, name: str, column: NDArray[Any], places: Places) -> NDArr
         values, wrong = several(column)
     else:
         example = f" such as {shown(column[0])}" if len(column) else ""
-        way_out = f" {list_labels(name)}" if column.dtype.kind in "US" else ""
+        way_out = f" {list_labels(name, column)}" if column.dtype.kind in "US" else ""
         raise InvalidData(
             f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.{way_out}"
         )
     missing = wrong & _missing(column)
     places.refuse(name, "have a value in every row", missing, lambda i: "a missing value", MEND_MISSING)
     wrong &= ~missing
-    way_out = list_labels(name) if wrong.any() and isinstance(column[wrong][0], str) else ""
+    way_out = (
+        list_labels(name, column[wrong].tolist()) if wrong.any() and isinstance(column[wrong][0], str) else ""
+    )
     places.refuse(name, RULES[kind], wrong, lambda i: shown(column[i]), way_out)
     return values
 
 
-def list_labels(name: str) -> str:
-    """Return the way out for a column that may have labels, where it contains texts."""
+def style_of(texts: Iterable[str]) -> dict[str, bool]:
+    """Return the pair of texts that the first readable cell has; a column has only one."""
+    return next((style for text in texts for style in STYLES if text in style), {})
+
+
+def worded(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column of texts such as yes and no as booleans; what cannot be read stays as it is."""
+    if column.dtype.kind not in "OUT" or not all(isinstance(value, str) for value in column.tolist()):
+        return column
+    cells = [text.strip().lower() for text in column.tolist()]
+    style = style_of(cells)
+    told = [style.get(cell, text) for cell, text in zip(cells, column.tolist(), strict=True)]
+    return np.array(told, dtype=object)
+
+
+def list_labels(name: str, values: Iterable[Any]) -> str:
+    """Return the way out for a column that may have labels and contains texts; few ones are named."""
     if name not in (*OBSERVED, "action"):
         return ""
-    column = name.removeprefix("next_")
-    return f"If these are texts, list them: labels={{{column!r}: [...]}} (--label {column}=...)."
+    labelled = name.removeprefix("next_")
+    found = sorted({str(value).strip() for value in values} - {""})
+    told = ", ".join(json.dumps(text, ensure_ascii=False) for text in found[:LABELS_TOLD])
+    few = len(found) <= LABELS_TOLD and len(told) <= LONGEST_TOLD and told.isprintable()
+    texts = f", {told}, by" if few else " by"
+    return f"If these are texts, list them{texts} labels={{{labelled!r}: [...]}} (--label {labelled}=...)."
 
 
 def as_ids(name: str, column: NDArray[Any], places: Places) -> tuple[Ints, tuple[str, ...]]:

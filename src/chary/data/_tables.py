@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._workers import machine_memory
-from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled
+from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled, worded
 from chary.data._csv import csv_begun, csv_table
 from chary.data._parquet import frame_column, interchanged, parquet_frame
 from chary.data._seals import check_seal
@@ -188,10 +188,16 @@ def _of_frame(
             raise InvalidData(f"{each!r} must be as long as the other columns, {size}, got {len(array)}.")
     places = Places(np.arange(1, size + 1), "row", faults)
     columns = {
-        each: array if kinds[each] in ("id", "any") else as_kind(kinds[each], each, array, places)
+        each: array
+        if kinds[each] in ("id", "any")
+        else as_kind(kinds[each], each, _said(kinds[each], array), places)
         for each, array in arrays.items()
     }
     return columns, places
+
+
+def _said(kind: str, column: NDArray[Any]) -> NDArray[Any]:
+    return worded(column) if kind == "truth" else column
 
 
 def _checked_names(columns: object) -> dict[str, str]:
