@@ -386,7 +386,10 @@ def test_steps_counted_from_one_are_said_to_be_whatever_else_is_wrong(tmp_path: 
     assert "first_step" not in str(error.value)
 
 
-LESSONS = 'pupil,t,state,action,reward,next_state,left\np1,0,new,video,1,"fair, calm",no\np1,1,"fair, calm",quiz,2,new,yes\n'
+LESSONS = """pupil,t,state,action,reward,next_state,left
+p1,0,new,video,1,"fair, calm",no
+p1,1,"fair, calm",quiz,2,new,yes
+"""
 
 
 def test_texts_without_labels_are_named_ready_to_list(tmp_path: Path) -> None:
