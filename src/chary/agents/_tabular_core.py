@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from chary.agents._choosing import Chooser, Pinned
-from chary.agents._episodes import NOT_TAKEN, EpisodeId, OpenEpisode, Played
+from chary.agents._episodes import NOT_TAKEN, EpisodeId, OpenEpisode, Played, Transition
 from chary.agents._facts import ObservedFacts
 from chary.agents._learner import Learner
 from chary.agents._step_api import Reports
@@ -158,6 +158,17 @@ class TabularCore(Reports[int, Pinned], ABC):
         self._visits.decided(now.steps[-1])
         if shield is not None and shield.closes and pinned.closed_at < 0 and shield.ledger(now.name).closed:
             pinned.closed_at = now.t
+
+    def _take(self, now: Open, t: int, step: Transition) -> None:
+        """Take in the outcome of a step, as checked."""
+        if self.shield is not None and now.is_last(t):
+            played = now.steps[t]
+            self.shield.observe(
+                now.name, step.next_state, terminated=step.terminated, transition=played, taken=step.action
+            )
+        self._facts.note(step)
+        self._episodes.note(now, t, step)
+        self._visits.resolved(now.steps[t])
 
     def _reported(self, now: Open, t: int) -> None:
         step = now.steps[t]

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.agents import _endings
 from chary.agents._batch import batch
 from chary.agents._choosing import Chooser, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, Transition
@@ -162,7 +163,7 @@ class TabularAgent(LiveCalls):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        logged = placed(episodes)
+        logged = placed(_endings.with_endings(self.setting, episodes))
         steps = [step for _, _, step in logged]
         most = self._warmup * self.setting.horizon
         if self.spec.bonus == "l1" and len(steps) > most:
@@ -288,7 +289,7 @@ class TabularAgent(LiveCalls):
 
         Args:
             episode: An open episode, or one that was finished and whose outcomes are not all known.
-            transition: What happened.
+            transition: What happened. Where the setting has early endings, the agent takes care of one.
             t: At which step; may be left out where only one outcome is outstanding.
             taken: The action of the transition, where it is not the one decided: someone overruled the
                 agent. It may be left out where `taken` was called before. The charge of the decision stays
@@ -303,23 +304,20 @@ class TabularAgent(LiveCalls):
         """
         now = self._episodes.named("observe", episode)
         t = self._episodes.step_of(now, t)
-        step = self._facts.checked(transition, f"episode {now.name!r}, step {t}")
+        place = f"episode {now.name!r}, step {t}"
+        reached = _endings.led(self.setting, transition)
+        step = self._facts.checked(reached, place)
+        ended = reached is not transition and _endings.goes_on(self.setting)
+        over = self._facts.checked(_endings.over(self.setting), place) if ended else None
         if not self._episodes.is_news(now, t, step, taken):
             return
         self._changing = True
-        if self.shield is not None and now.is_last(t):
-            self.shield.observe(
-                now.name,
-                step.next_state,
-                terminated=step.terminated,
-                transition=now.steps[t],
-                taken=step.action,
-            )
-        self._facts.note(step)
-        self._episodes.note(now, t, step)
-        self._visits.resolved(now.steps[t])
+        self._take(now, t, step)
         if self.overrides == "counted" and now.steps[t].overruled and now.steps[t].taken is None:
             self._visits.overruled(now.steps[t])
+        while over is not None and now.t < self.horizon:
+            self._decide(now, over.state, None, True)
+            self._take(now, now.t - 1, over)
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
