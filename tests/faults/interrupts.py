@@ -315,6 +315,8 @@ def trials(
     walk = Walk(name, folder)
     tried = 0
     for number, (call, *_) in enumerate(walk.calls):
+        # Kernels are loaded once per process, in the first call that needs them.
+        walk.again(walk.restored(number), number)
         fresh = walk.restored(number)
         total = lines_of(partial(walk.again, fresh, number))
         chosen = range(1, total + 1) if lines is None else np.linspace(1, total, lines).astype(int).tolist()
