@@ -1,0 +1,269 @@
+"""What travels over HTTP: one type for every body that is accepted or answered.
+
+The types validate what comes in, encode what goes out, and give the OpenAPI document, so that the three cannot
+differ. States and actions are whole numbers or the labels that the setting declares; rewards, budgets and
+charges are in the user's units. Fields that a type does not have are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+# Decisions of one batch, steps of one fallback report, and events of one page.
+MOST_ROWS = 1000
+MOST_EVENTS = 10_000
+LONGEST_NAME, LONGEST_REASON = 200, 1000
+# The largest number of a state, an action or a step that can be named; settings are far smaller.
+LARGEST_INDEX = 2**31 - 1
+SCOPES = ("decide", "report", "operate", "audit", "read")
+
+Scope = Literal["decide", "report", "operate", "audit", "read"]
+Mode = Literal["apprentice", "budgeted", "frozen", "stopped"]
+# No control characters: names are shown in terminals and pages.
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=LONGEST_NAME,
+        pattern=r"^[^\x00-\x1f\x7f]+\Z",
+        description="A text without control characters; not . or .., which a path cannot hold.",
+    ),
+]
+Index = Annotated[int, Meta(ge=0, le=LARGEST_INDEX)]
+Label = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+State = Annotated[Index | Label, Meta(description="A state: its number or its label.")]
+Action = Annotated[Index | Label, Meta(description="An action: its number or its label.")]
+Step = Annotated[Index, Meta(description="The step of the episode, from 0.")]
+Amount = Annotated[float, Meta(ge=0, description="An amount in the user's units of reward.")]
+Reward = Annotated[float, Meta(description="A reward in the user's units.")]
+Reason = Annotated[str, Meta(min_length=1, max_length=LONGEST_REASON)]
+Tags = dict[str, Any]
+
+
+class Request(Struct, frozen=True, forbid_unknown_fields=True):
+    """A body that is accepted; unknown fields are refused."""
+
+
+class Begin(Request, frozen=True):
+    """An episode begins. `payload` is stored apart from the log and can be erased."""
+
+    episode: Name
+    state: State
+    eta: Amount | None = None
+    payload: Tags | None = None
+
+
+class Decide(Request, frozen=True):
+    """Step t of an episode is to be decided.
+
+    `fallback_action` is what the present policy plays here, for deployments that do not hold it.
+    """
+
+    t: Step
+    state: State
+    fallback_action: Action | None = None
+
+
+class DecideRow(Request, frozen=True):
+    """One row of a batch of decisions."""
+
+    episode: Name
+    t: Step
+    state: State
+    fallback_action: Action | None = None
+
+
+class DecideMany(Request, frozen=True):
+    """Many decisions at once; every row is answered or refused on its own, in this order."""
+
+    decisions: Annotated[list[DecideRow], Meta(min_length=1, max_length=MOST_ROWS)]
+
+
+class Taken(Request, frozen=True):
+    """What was played at a decided step; null where nothing is known to have been played."""
+
+    action: Action | None
+
+
+class Outcome(Request, frozen=True):
+    """What came of a step: the action played, its reward, and where it led."""
+
+    t: Step
+    action: Action
+    reward: Reward
+    next_state: State
+    terminated: bool = False
+
+
+class Correction(Request, frozen=True):
+    """What an outcome should have said, and why; recorded beside it, nothing is rewritten."""
+
+    t: Step
+    action: Action
+    reward: Reward
+    next_state: State
+    reason: Reason
+    terminated: bool = False
+
+
+class Close(Request, frozen=True):
+    """No more decisions will be requested for the episode."""
+
+
+class Abandon(Request, frozen=True):
+    """The episode will not be continued; outcomes that are missing are lost."""
+
+    reason: Reason
+
+
+class FallbackStep(Request, frozen=True):
+    """One step that was played while the service was away."""
+
+    t: Step
+    state: State
+    action: Action
+
+
+class Fallbacks(Request, frozen=True):
+    """The steps of an episode that were played while the service was away."""
+
+    steps: Annotated[list[FallbackStep], Meta(min_length=1, max_length=MOST_ROWS)]
+
+
+class SetMode(Request, frozen=True):
+    """The mode for every decision from now on."""
+
+    mode: Mode
+    reason: Reason
+
+
+class SetEta(Request, frozen=True):
+    """The budget of episodes that begin from now on."""
+
+    eta: Amount
+    reason: Reason
+
+
+class Tighten(Request, frozen=True):
+    """A lower budget for an open episode."""
+
+    eta: Amount
+    reason: Reason
+
+
+class Stop(Request, frozen=True):
+    """The kill switch: from now on the present policy alone decides."""
+
+    reason: Reason
+
+
+class Erase(Request, frozen=True):
+    """The payload of an episode is to be erased."""
+
+    reason: Reason
+
+
+class NewToken(Request, frozen=True):
+    """A token to be made; it may do at most what the token of the caller may do."""
+
+    label: Name
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=len(SCOPES))]
+    days: Annotated[float, Meta(gt=0, le=3660)] | None = None
+
+
+class Problem(Struct, frozen=True):
+    """A refusal: `error` is a short word for programs, `message` one sentence for people."""
+
+    error: str
+    message: str
+
+
+class Recommended(Struct, frozen=True):
+    """What mode budgeted would have decided here; null for both where nothing would have been explored."""
+
+    action: int | str
+    explored: bool
+    charge: float
+
+
+class Begun(Struct, frozen=True):
+    """An episode that has begun, with its budget and the number of the plan that it keeps."""
+
+    episode: str
+    state: int | str
+    eta: float | None
+    mode: Mode
+    plan: int
+
+
+class Decided(Struct, frozen=True):
+    """A decision; `deficit` is the episode's ledger after it and `remaining` what is left of its budget.
+
+    `remaining` is null where the budget is unlimited. `recommended` is there in mode apprentice alone.
+    """
+
+    episode: str
+    t: int
+    action: int | str
+    mode: Mode
+    explored: bool
+    charge: float
+    deficit: float
+    remaining: float | None
+    plan: int
+    recommended: Recommended | None = None
+
+
+class DecidedMany(Struct, frozen=True):
+    """The answers of a batch in the order of its rows."""
+
+    decisions: list[Decided | Problem]
+
+
+class Recorded(Struct, frozen=True):
+    """A report that is in the log."""
+
+    episode: str
+    recorded: str
+    t: int | None = None
+
+
+class ModeNow(Struct, frozen=True):
+    """The mode in force."""
+
+    mode: Mode
+
+
+class EtaNow(Struct, frozen=True):
+    """The budget of episodes that begin from now on."""
+
+    eta: float
+
+
+class Health(Struct, frozen=True):
+    """The process runs."""
+
+    status: str
+
+
+class TokenMade(Struct, frozen=True):
+    """A new token. Its text is shown this once; only a hash is stored."""
+
+    id: str
+    token: str
+    label: str
+    scopes: list[Scope]
+    expires: float | None
+
+
+class TokenRevoked(Struct, frozen=True):
+    """A token that is no longer accepted."""
+
+    id: str
+    revoked: bool
+
+
+encode = msgspec.json.encode
