@@ -1,10 +1,10 @@
 """A checker of histories: what clients asked and heard, against the log of events and a sequential model.
 
 Clients note every attempt with the moments it was sent and answered; an attempt without an answer may have
-happened or not. `check` compares them with the events that the service holds in the end, and plays the events,
-one by one, through a model of one episode that knows nothing of the service's code. What it returns is a list
-of findings, each named by the law that is broken; an empty list means that the history is one that a single
-careful clerk could have produced.
+happened or not. `check` compares them with the events that the service holds in the end, and plays the
+events, one by one, through a model of one episode that knows nothing of the service's code. What it returns
+is a list of findings, each named by the law that is broken; an empty list means that the history is one that
+a single careful clerk could have produced.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Attempted(Protocol):
 
 
 class Fact(NamedTuple):
-    """One event of the log; `body` is what was decided or reported, with the names of the service's replies."""
+    """One event of the log; `body` is what was decided or reported, in the words of the replies."""
 
     seq: int
     kind: str
@@ -120,21 +120,21 @@ def key_of(method: str, path: str, body: Mapping[str, Any]) -> Key | None:
 
 
 def rows_of(attempt: Attempted) -> Iterable[tuple[Key, str, int | None, bytes]]:
-    """Yield key, content, status and reply of each request in an attempt; a batch holds several."""
+    """Yield key, content, status and reply of each request in an attempt; a batch has several."""
     asked = json.loads(attempt.body) if attempt.body else {}
     if attempt.path == "/v1/decisions":
         rows = asked["decisions"]
         heard = attempt.status == 200
         replies = json.loads(attempt.reply)["decisions"] if heard else [None] * len(rows)
         for row, reply in zip(rows, replies, strict=True):
-            key = Key("decide", str(row["episode"]), int(row["t"]))
+            about = Key("decide", str(row["episode"]), int(row["t"]))
             content = _canonical({name: row[name] for name in row if name != "episode"})
             if not heard:
-                yield key, content, attempt.status if attempt.status in UNKNOWN else None, b""
+                yield about, content, attempt.status, b""
             elif "error" in reply:
-                yield key, content, 409, b""
+                yield about, content, 409, b""
             else:
-                yield key, content, 200, _canonical(reply).encode()
+                yield about, content, 200, _canonical(reply).encode()
         return
     key = key_of(attempt.method, attempt.path, asked)
     if key is not None:
@@ -296,7 +296,7 @@ def _the_episodes(facts: Sequence[Fact], mode: str) -> Iterable[Finding]:
 def _the_answers(
     asked: Sequence[_Asked], facts: Sequence[Fact], identify: Callable[[str], str]
 ) -> Iterable[Finding]:
-    """What was acknowledged is in the log, once, as it was answered; what was refused or never asked is not."""
+    """What was acknowledged is in the log, once, as it was answered; what was refused is not."""
     held: dict[Key, list[Fact]] = defaultdict(list)
     for fact in facts:
         held[Key(fact.kind, fact.episode, fact.t)].append(fact)
@@ -366,22 +366,28 @@ def _the_incumbent(
 ) -> Iterable[Finding]:
     """Apprentice and stopped never change an action; after an acknowledged stop nobody hears of exploring."""
     stops = [one.first_heard for one in asked if one.key.kind == "stop" and one.acknowledged]
-    changed = any(one.key.kind == "mode" for one in asked)
+    changes = [one.first_sent for one in asked if one.key.kind == "mode"]
     for one in asked:
         if one.key.kind != "decide":
             continue
         for reply in one.replies:
             answer = json.loads(reply)
-            if stops and not changed and one.first_sent > min(stops) and answer["explored"]:
-                yield Finding(
-                    "nothing explores after a stop", f"{one.key}, asked after the stop was acknowledged"
-                )
+            if answer["explored"] and _is_stopped(one, stops, changes):
+                yield Finding("nothing explores after a stop", f"{one.key}, asked once it was acknowledged")
             if incumbent is not None and answer["mode"] in ("apprentice", "stopped"):
                 told = json.loads(one.content)
                 usual = incumbent(one.key.episode, told["t"], told["state"])
                 if usual is not None and answer["action"] != usual:
                     found = f"{one.key}: {answer['action']!r}, the incumbent plays {usual!r}"
                     yield Finding("the incumbent's action is never changed", found)
+
+
+def _is_stopped(one: _Asked, stops: Sequence[float], changes: Sequence[float]) -> bool:
+    """Whether a request was asked and answered between a stop and the next change of mode."""
+    return any(
+        stop < one.first_sent and not any(stop < change < one.first_heard for change in changes)
+        for stop in stops
+    )
 
 
 def laws(findings: Iterable[Finding]) -> set[str]:
