@@ -279,8 +279,8 @@ def _the_episodes(facts: Sequence[Fact], mode: str) -> Iterable[Finding]:
     """Each episode, alone, is one that the sequential model accepts; modes hold for all of them."""
     episodes: dict[str, Episode] = defaultdict(Episode)
     for fact in facts:
-        if fact.kind in ("mode", "stop"):
-            mode = "stopped" if fact.kind == "stop" else str(fact.body["mode"])
+        if fact.kind == "mode":
+            mode = str(fact.body["mode"])
         if not fact.episode:
             continue
         yield from episodes[fact.episode].take(fact)
@@ -300,6 +300,8 @@ def _the_answers(
     held: dict[Key, list[Fact]] = defaultdict(list)
     for fact in facts:
         held[Key(fact.kind, fact.episode, fact.t)].append(fact)
+        if fact.kind == "mode" and fact.body["mode"] == "stopped":
+            held[Key("stop")].append(fact)
     contents: dict[Key, list[_Asked]] = defaultdict(list)
     for one in asked:
         contents[Key(one.key.kind, identify(one.key.episode) if one.key.episode else "", one.key.t)].append(
@@ -321,20 +323,14 @@ def _the_answers(
             yield Finding("what was acknowledged is in the log", name)
         if there and not acknowledged and not any(one.unheard for one in ones):
             yield Finding("what was refused is not in the log", name)
-        if key.kind == "decide" and there:
-            for one in acknowledged:
-                for reply in one.replies:
-                    yield from _same_decision(name, json.loads(reply), there[0])
+        if key.kind in ONCE and there:
+            for reply in {reply for one in acknowledged for reply in one.replies}:
+                if json.loads(reply) != there[0].body:
+                    told = f"{name}: {reply!r}, in the log {_canonical(there[0].body)}"
+                    yield Finding("an answer is what the log holds", told)
     for key, there in held.items():
         if key.kind in ONCE and key not in contents:
             yield Finding("nothing is in the log that nobody asked for", f"{key}: event {there[0].seq}")
-
-
-def _same_decision(name: str, answer: Mapping[str, Any], fact: Fact) -> Iterable[Finding]:
-    for word in ("action", "explored", "charge", "deficit", "mode", "remaining"):
-        if word in answer and word in fact.body and answer[word] != fact.body[word]:
-            told = f"{name}: {word} {answer[word]!r}, in the log {fact.body[word]!r}"
-            yield Finding("an answer is what the log holds", told)
 
 
 def _the_clock(

@@ -78,6 +78,7 @@ def history() -> History:
             made.note(f"{path}/outcomes", {"t": t, "action": 1, "reward": 0.0, "next_state": 1}, {})
         made.note(f"{path}/close", {}, {})
     made.note("/v1/stop", {"reason": "enough"}, {"mode": "stopped"})
+    made.facts[-1] = made.facts[-1]._replace(kind="mode")
     made.note("/v1/episodes", {"episode": "d", "state": 0}, {"eta": 1.0})
     made.note("/v1/episodes/d/decisions", {"t": 0, "state": 2}, decided(0, 0.0, 0.0, "stopped"))
     return made
@@ -157,6 +158,12 @@ def another_state(made: History) -> None:
     made.attempts.append(replace(attempt, body=b'{"t": 0, "state": 7}'))
 
 
+def another_answer(made: History) -> None:
+    number = made.number("decide")
+    body = {**made.facts[number].body, "plan": 7}
+    made.attempts[number] = replace(made.attempts[number], reply=json.dumps(body).encode())
+
+
 def refuse(made: History) -> None:
     number = made.number("taken")
     made.attempts[number] = replace(made.attempts[number], status=409)
@@ -197,6 +204,7 @@ def decide_after_the_end(made: History) -> None:
         ),
         (lambda made: made.change(len(made.facts) - 1, action=1), "the incumbent's action is never changed"),
         (lambda made: made.change(made.number("decide"), mode="frozen"), "a decision has the mode in force"),
+        (another_answer, "an answer is what the log holds"),
     ],
 )
 def test_a_falsified_history_is_named_by_its_law(falsify: Callable[[History], None], law: str) -> None:
