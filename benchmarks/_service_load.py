@@ -1,7 +1,7 @@
 """Clients that cost next to nothing: raw sockets that are kept open, driven by one loop in one process.
 
-A client is a generator: it yields a request and is sent the status and body of the reply. A `Fleet` drives many of
-them side by side, each with one request under way, and returns how long every request took.
+A client is a generator: it yields a request and is sent the status and body of the reply. A `Fleet` drives
+many of them side by side, each with one request under way, and returns how long every request took.
 """
 
 from __future__ import annotations
