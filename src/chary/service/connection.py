@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,12 +100,13 @@ def _translated() -> Iterator[None]:
     """Turn the errors of either library into `Failed`."""
     try:
         yield
-    except sqlite3.Error as problem:
+    except _errors() as problem:
         raise Failed(f"{type(problem).__name__}: {problem}") from problem
-    except Exception as problem:
-        if type(problem).__module__ != "apsw":
-            raise
-        raise Failed(f"{type(problem).__name__}: {problem}") from problem
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    apsw = sys.modules.get("apsw")
+    return (sqlite3.Error,) if apsw is None else (sqlite3.Error, apsw.Error)
 
 
 def connect(
