@@ -1,6 +1,6 @@
 """What travels over HTTP: one type for every body that is accepted or answered.
 
-The types validate what comes in, encode what goes out, and give the OpenAPI document, so that the three cannot
+The types validate what comes in, encode what goes out, and give the OpenAPI document, so that these cannot
 differ. States and actions are whole numbers or the labels that the setting declares; rewards, budgets and
 charges are in the user's units. Fields that a type does not have are refused.
 """
@@ -18,7 +18,6 @@ MOST_EVENTS = 10_000
 LONGEST_NAME, LONGEST_REASON = 200, 1000
 # The largest number of a state, an action or a step that can be named; settings are far smaller.
 LARGEST_INDEX = 2**31 - 1
-SCOPES = ("decide", "report", "operate", "audit", "read")
 
 Scope = Literal["decide", "report", "operate", "audit", "read"]
 Mode = Literal["apprentice", "budgeted", "frozen", "stopped"]
@@ -28,7 +27,8 @@ Name = Annotated[
     Meta(
         min_length=1,
         max_length=LONGEST_NAME,
-        pattern=r"^[^\x00-\x1f\x7f]+\Z",
+        # Not `$`, which also matches before a line break; JavaScript has no \Z.
+        pattern=r"^(?!\.\.?(?![\s\S]))[^\x00-\x1f\x7f]+(?![\s\S])",
         description="A text without control characters; not . or .., which a path cannot hold.",
     ),
 ]
@@ -116,15 +116,18 @@ class Close(Request, frozen=True):
 class Abandon(Request, frozen=True):
     """The episode will not be continued; outcomes that are missing are lost."""
 
-    reason: Reason
+    reason: Annotated[str, Meta(max_length=LONGEST_REASON)] = ""
 
 
 class FallbackStep(Request, frozen=True):
-    """One step that was played while the service was away."""
+    """One step that was played while the service was away, and its outcome where it is known."""
 
     t: Step
     state: State
     action: Action
+    reward: Reward | None = None
+    next_state: State | None = None
+    terminated: bool = False
 
 
 class Fallbacks(Request, frozen=True):
@@ -160,17 +163,26 @@ class Stop(Request, frozen=True):
     reason: Reason
 
 
-class Erase(Request, frozen=True):
-    """The payload of an episode is to be erased."""
+class ReasonQuery(Request, frozen=True):
+    """Why it is done; in the query, because a DELETE has no body."""
 
     reason: Reason
+
+
+class EventsQuery(Request, frozen=True):
+    """Which events: those after a number, at most so many, of one episode or one kind."""
+
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    limit: Annotated[int, Meta(ge=1, le=MOST_EVENTS)] = 1000
+    episode: Name | None = None
+    kind: Annotated[str, Meta(min_length=1, max_length=40, pattern="^[a-z_]+(?![\\s\\S])")] | None = None
 
 
 class NewToken(Request, frozen=True):
     """A token to be made; it may do at most what the token of the caller may do."""
 
     label: Name
-    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=len(SCOPES))]
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
     days: Annotated[float, Meta(gt=0, le=3660)] | None = None
 
 
@@ -192,7 +204,6 @@ class Recommended(Struct, frozen=True):
 class Begun(Struct, frozen=True):
     """An episode that has begun, with its budget and the number of the plan that it keeps."""
 
-    episode: str
     state: int | str
     eta: float | None
     mode: Mode
@@ -205,7 +216,6 @@ class Decided(Struct, frozen=True):
     `remaining` is null where the budget is unlimited. `recommended` is there in mode apprentice alone.
     """
 
-    episode: str
     t: int
     action: int | str
     mode: Mode
@@ -226,7 +236,6 @@ class DecidedMany(Struct, frozen=True):
 class Recorded(Struct, frozen=True):
     """A report that is in the log."""
 
-    episode: str
     recorded: str
     t: int | None = None
 
@@ -256,14 +265,13 @@ class TokenMade(Struct, frozen=True):
     token: str
     label: str
     scopes: list[Scope]
-    expires: float | None
+    expires: str | None
 
 
-class TokenRevoked(Struct, frozen=True):
-    """A token that is no longer accepted."""
+class Page(Struct, frozen=True):
+    """Events in order; ask again with `after` the last one's number until none is left."""
 
-    id: str
-    revoked: bool
+    events: list[dict[str, Any]]
 
 
 encode = msgspec.json.encode
