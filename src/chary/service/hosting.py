@@ -161,7 +161,7 @@ def _logging() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_end_well() -> Iterator[None]:
-    """Let a signal that the server has obeyed do nothing more; uvicorn raises it again when it has stopped."""
+    """Let a signal that was obeyed do nothing more: uvicorn raises it again once it has stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -193,8 +193,8 @@ def _trust(certificate: Path, key: Path | None) -> ssl.SSLContext:
     except OSError as error:
         reason = getattr(error, "reason", None) or error.strerror or "it cannot be read"
         raise InvalidSetting(
-            f"HTTPS cannot use the certificate {shown(str(certificate))} with its key: {reason}. Both must be PEM "
-            "files, and belong together."
+            f"HTTPS cannot use the certificate {shown(str(certificate))} with its key: {reason}. Both must "
+            "be PEM files, and belong together."
         ) from None
     return trust
 
@@ -214,8 +214,8 @@ def _listen(host: str, port: int, *, guarded: bool) -> socket.socket:
         raise InvalidSetting(f"'host' must be an address of this machine, got {shown(host)}.") from None
     if not guarded and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise InvalidSetting(
-            f"At {shown(host)} other machines could read every token: give a certificate and a key, listen at "
-            "127.0.0.1 behind a proxy that has them, or say --insecure."
+            f"At {shown(host)} other machines could read every token: give a certificate and a key, listen "
+            "at 127.0.0.1 behind a proxy that has them, or say --insecure."
         )
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -224,7 +224,8 @@ def _listen(host: str, port: int, *, guarded: bool) -> socket.socket:
     except OSError as error:
         bound.close()
         raise InvalidSetting(
-            f"The service cannot listen at {host} port {port}: {error.strerror}. Choose another port, or 0 for any."
+            f"The service cannot listen at {host} port {port}: {error.strerror}. Choose another port, or 0 "
+            "for any that is free."
         ) from None
     bound.set_inheritable(False)
     return bound

@@ -72,7 +72,7 @@ def stop_logging(handler: logging.Handler) -> None:
 
 @final
 class Refusals:
-    """Logs requests that were refused; a flood of equal ones becomes one line per second with their number."""
+    """Logs requests that were refused; of a flood, one line per second says how many."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

@@ -50,6 +50,9 @@ def description() -> dict[str, Any]:
             kind for kind in (route.takes, *route.replies.values()) if kind is not None and kind is not str
         ]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    # msgspec has no union of two structs without a tag.
+    rows = [{"$ref": _REFERENCE.format(name=name)} for name in ("Decided", "Problem")]
+    components["DecidedMany"]["properties"]["decisions"]["items"] = {"anyOf": rows}
     schema_of = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:

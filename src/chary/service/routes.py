@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from chary.service import wire
+from chary.service import events, wire
 from chary.service.answers import Answer, Refused
 from chary.service.engine import Engine
 from chary.service.tokens import Caller, mint
@@ -47,6 +47,12 @@ class Route(NamedTuple):
     memory: Callable[[Engine, Call], Any] | None = None
     view: Callable[[Views, Call, Any], Any] | None = None
     query: type[wire.Request] | None = None
+
+
+def _author(call: Call) -> str:
+    """Return who did it: the token's label, and the name that was given with it."""
+    given = getattr(call.query or call.body, "author", None)
+    return call.caller.label if given is None else f"{given} ({call.caller.label})"
 
 
 def _begin(engine: Engine, call: Call) -> Answer:
@@ -92,26 +98,26 @@ def _fallback(engine: Engine, call: Call) -> Answer:
 
 def _set_mode(engine: Engine, call: Call) -> Answer:
     body: wire.SetMode = call.body
-    return engine.set_mode(body.mode, author=call.caller.label, reason=body.reason)
+    return engine.set_mode(body.mode, author=_author(call), reason=body.reason)
 
 
 def _set_eta(engine: Engine, call: Call) -> Answer:
     body: wire.SetEta = call.body
-    return engine.set_eta(body.eta, author=call.caller.label, reason=body.reason)
+    return engine.set_eta(body.eta, author=_author(call), reason=body.reason)
 
 
 def _tighten(engine: Engine, call: Call) -> Answer:
     body: wire.Tighten = call.body
-    return engine.tighten(call.episode, body.eta, author=call.caller.label, reason=body.reason)
+    return engine.tighten(call.episode, body.eta, author=_author(call), reason=body.reason)
 
 
 def _stop(engine: Engine, call: Call) -> Answer:
     body: wire.Stop = call.body
-    return engine.stop(author=call.caller.label, reason=body.reason)
+    return engine.stop(author=_author(call), reason=body.reason)
 
 
 def _erase(engine: Engine, call: Call) -> Answer:
-    return engine.erase(call.episode, author=call.caller.label, reason=call.query.reason)
+    return engine.erase(call.episode, author=_author(call), reason=call.query.reason)
 
 
 def _make_token(engine: Engine, call: Call) -> Answer:
@@ -130,14 +136,24 @@ def _make_token(engine: Engine, call: Call) -> Answer:
         scopes=made.scopes,
         label=made.label,
         expires=made.expires,
-        author=call.caller.label,
+        author=_author(call),
     )
-    reply = wire.TokenMade(made.id, made.text, made.label, list(made.scopes), made.expires)
+    reply = wire.TokenMade(made.id, made.text, made.label, body.scopes, made.expires)
     return answer._replace(status=201, body=wire.encode(reply))
 
 
 def _revoke_token(engine: Engine, call: Call) -> Answer:
-    return engine.revoke_token(call.token, author=call.caller.label, reason=call.query.reason)
+    return engine.revoke_token(call.token, author=_author(call), reason=call.query.reason)
+
+
+def _tokens(engine: Engine, call: Call) -> Any:
+    rows = engine.tokens.items()
+    return {
+        "tokens": [
+            {"id": token, **{name: row[name] for name in ("label", "scopes", "created", "expires")}}
+            for token, row in rows
+        ]
+    }
 
 
 def _found(found: Any, code: str, sentence: str) -> Any:
@@ -194,7 +210,7 @@ ROUTES = (
         "decide",
         "Begin an episode",
         wire.Begin,
-        {201: wire.Begun, 200: wire.Begun},
+        {201: events.Begun, 200: events.Begun},
         write=_begin,
     ),
     Route(
@@ -203,7 +219,7 @@ ROUTES = (
         "decide",
         "Decide a step",
         wire.Decide,
-        {200: wire.Decided},
+        {200: events.Decided},
         write=_decide,
     ),
     Route(
@@ -221,7 +237,7 @@ ROUTES = (
         "report",
         "Report what was played",
         wire.Taken,
-        {200: wire.Recorded},
+        {200: events.Taken},
         write=_taken,
     ),
     Route(
@@ -230,7 +246,7 @@ ROUTES = (
         "report",
         "Report what came of a step",
         wire.Outcome,
-        {200: wire.Recorded},
+        {200: events.Observed},
         write=_outcome,
     ),
     Route(
@@ -239,7 +255,7 @@ ROUTES = (
         "report",
         "Correct a report",
         wire.Correction,
-        {200: wire.Recorded},
+        {200: events.Corrected},
         write=_correct,
     ),
     Route(
@@ -248,7 +264,7 @@ ROUTES = (
         "report",
         "Request no more decisions",
         wire.Close,
-        {200: wire.Recorded},
+        {200: events.Closed},
         write=lambda engine, call: engine.close(call.episode),
     ),
     Route(
@@ -257,7 +273,7 @@ ROUTES = (
         "report",
         "Give an episode up",
         wire.Abandon,
-        {200: wire.Recorded},
+        {200: events.Abandoned},
         write=lambda engine, call: engine.abandon(call.episode, reason=call.body.reason),
     ),
     Route(
@@ -266,7 +282,7 @@ ROUTES = (
         "report",
         "Report steps played while the service was away",
         wire.Fallbacks,
-        {200: wire.Recorded},
+        {200: dict[str, Any]},
         write=_fallback,
     ),
     Route(
@@ -308,7 +324,7 @@ ROUTES = (
         memory=_baseline,
     ),
     Route(
-        "PUT", "/v1/mode", "operate", "Change the mode", wire.SetMode, {200: wire.ModeNow}, write=_set_mode
+        "PUT", "/v1/mode", "operate", "Change the mode", wire.SetMode, {200: events.ModeSet}, write=_set_mode
     ),
     Route(
         "PUT",
@@ -316,7 +332,7 @@ ROUTES = (
         "operate",
         "Change the budget of new episodes",
         wire.SetEta,
-        {200: wire.EtaNow},
+        {200: events.EtaSet},
         write=_set_eta,
     ),
     Route(
@@ -325,7 +341,7 @@ ROUTES = (
         "operate",
         "Lower the budget of an episode",
         wire.Tighten,
-        {200: wire.Recorded},
+        {200: events.Tightened},
         write=_tighten,
     ),
     Route(
@@ -334,7 +350,7 @@ ROUTES = (
         "operate",
         "Stop: the present policy alone decides",
         wire.Stop,
-        {200: wire.ModeNow},
+        {200: events.ModeSet},
         write=_stop,
     ),
     Route(
@@ -343,7 +359,7 @@ ROUTES = (
         "operate",
         "Erase what is personal of an episode",
         None,
-        {200: wire.Recorded},
+        {200: events.Erased},
         write=_erase,
         query=wire.ReasonQuery,
     ),
@@ -356,13 +372,14 @@ ROUTES = (
         {201: wire.TokenMade},
         write=_make_token,
     ),
+    Route("GET", "/v1/tokens", "operate", "List tokens", None, {200: wire.TokensKept}, memory=_tokens),
     Route(
         "DELETE",
         "/v1/tokens/{token}",
         "operate",
         "Revoke a token",
         None,
-        {200: wire.Recorded},
+        {200: events.TokenRevoked},
         write=_revoke_token,
         query=wire.ReasonQuery,
     ),

@@ -1,7 +1,7 @@
 """The protocol of one connection: uvicorn's own, with patience that ends and errors in JSON.
 
-uvicorn waits without end for a head or a body that never becomes whole, and for a caller that does not take its
-reply. Here each of them has a time, so that slow callers cannot hold all connections.
+uvicorn waits without end for a head or a body that never becomes whole, and for a caller that does not take
+its reply. Here each of them has a time, so that slow callers cannot hold all connections.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What travels over HTTP: one type for every body that is accepted or answered.
 
-The types validate what comes in, encode what goes out, and give the OpenAPI document, so that these cannot
-differ. States and actions are whole numbers or the labels that the setting declares; rewards, budgets and
+The types validate what comes in and give the OpenAPI document, together with those of `events`: most replies
+are the body of the event that was written. States and actions are whole numbers or the labels that the setting declares; rewards, budgets and
 charges are in the user's units. Fields that a type does not have are refused.
 """
 
@@ -141,6 +141,7 @@ class SetMode(Request, frozen=True):
 
     mode: Mode
     reason: Reason
+    author: Name | None = None
 
 
 class SetEta(Request, frozen=True):
@@ -148,6 +149,7 @@ class SetEta(Request, frozen=True):
 
     eta: Amount
     reason: Reason
+    author: Name | None = None
 
 
 class Tighten(Request, frozen=True):
@@ -155,18 +157,21 @@ class Tighten(Request, frozen=True):
 
     eta: Amount
     reason: Reason
+    author: Name | None = None
 
 
 class Stop(Request, frozen=True):
     """The kill switch: from now on the present policy alone decides."""
 
     reason: Reason
+    author: Name | None = None
 
 
 class ReasonQuery(Request, frozen=True):
-    """Why it is done; in the query, because a DELETE has no body."""
+    """Why it is done, and by whom; in the query, because a DELETE has no body."""
 
     reason: Reason
+    author: Name | None = None
 
 
 class EventsQuery(Request, frozen=True):
@@ -193,63 +198,10 @@ class Problem(Struct, frozen=True):
     message: str
 
 
-class Recommended(Struct, frozen=True):
-    """What mode budgeted would have decided here; null for both where nothing would have been explored."""
-
-    action: int | str
-    explored: bool
-    charge: float
-
-
-class Begun(Struct, frozen=True):
-    """An episode that has begun, with its budget and the number of the plan that it keeps."""
-
-    state: int | str
-    eta: float | None
-    mode: Mode
-    plan: int
-
-
-class Decided(Struct, frozen=True):
-    """A decision; `deficit` is the episode's ledger after it and `remaining` what is left of its budget.
-
-    `remaining` is null where the budget is unlimited. `recommended` is there in mode apprentice alone.
-    """
-
-    t: int
-    action: int | str
-    mode: Mode
-    explored: bool
-    charge: float
-    deficit: float
-    remaining: float | None
-    plan: int
-    recommended: Recommended | None = None
-
-
 class DecidedMany(Struct, frozen=True):
-    """The answers of a batch in the order of its rows."""
+    """The answers of a batch in the order of its rows: each a decision, or why the row was refused."""
 
-    decisions: list[Decided | Problem]
-
-
-class Recorded(Struct, frozen=True):
-    """A report that is in the log."""
-
-    recorded: str
-    t: int | None = None
-
-
-class ModeNow(Struct, frozen=True):
-    """The mode in force."""
-
-    mode: Mode
-
-
-class EtaNow(Struct, frozen=True):
-    """The budget of episodes that begin from now on."""
-
-    eta: float
+    decisions: list[Any]
 
 
 class Health(Struct, frozen=True):
@@ -266,6 +218,22 @@ class TokenMade(Struct, frozen=True):
     label: str
     scopes: list[Scope]
     expires: str | None
+
+
+class TokenKept(Struct, frozen=True):
+    """What is kept of a token."""
+
+    id: str
+    label: str
+    scopes: list[Scope]
+    created: str | None
+    expires: str | None
+
+
+class TokensKept(Struct, frozen=True):
+    """The tokens that were not revoked."""
+
+    tokens: list[TokenKept]
 
 
 class Page(Struct, frozen=True):
