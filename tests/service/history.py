@@ -21,6 +21,8 @@ from urllib.parse import unquote
 # Kinds of requests that may happen once for their key (kind, episode, step); the others may be repeated.
 ONCE = frozenset({"begin", "decide", "outcome", "taken", "close", "abandon"})
 ENDS = frozenset({"close", "abandon"})
+# The mode of steps that a client played by itself while the service was away.
+ALONE = "fallback"
 # Sums of charges are compared up to the rounding of units.
 ROUNDING = 1e-9
 # A status after which it is unknown whether the request was carried out.
@@ -285,7 +287,7 @@ def _the_episodes(facts: Sequence[Fact], mode: str) -> Iterable[Finding]:
             continue
         yield from episodes[fact.episode].take(fact)
         if fact.kind == "decide":
-            if fact.body["mode"] != mode:
+            if fact.body["mode"] not in (mode, ALONE):
                 told = f"event {fact.seq}: {fact.body['mode']}, in force {mode}"
                 yield Finding("a decision has the mode in force", told)
             if fact.body["explored"] and mode != "budgeted":
