@@ -37,8 +37,10 @@ class Snapshot(NamedTuple):
     content: bytes
 
 
-class Truncation:
-    """A wish to empty the write-ahead log, after something was erased."""
+class Truncation(NamedTuple):
+    """A wish to empty the write-ahead log once event `seq`, which erased something, is on the disk."""
+
+    seq: int
 
 
 @final
@@ -63,7 +65,7 @@ class Committer:
         self.commits = self.rows = self.checkpoints = self.snapshots = 0
         self.seconds: deque[float] = deque(maxlen=KEPT)
         self._since_checkpoint = 0
-        self._idle = False
+        self._idle = self._must_empty = False
         self._thread = threading.Thread(target=self._run, name="chary-committer", daemon=True)
         self._thread.start()
 
@@ -136,10 +138,10 @@ class Committer:
                 return False
         if self._queue:
             self._commit()
-        if self._besides:
+        if self._besides and self._besides[0].seq <= self.durable:
             self._beside(self._besides.popleft())
         if self._since_checkpoint >= ROWS_PER_CHECKPOINT:
-            self._checkpoint()
+            self._checkpoint(empty=self._must_empty)
         return True
 
     def _commit(self) -> None:
@@ -183,7 +185,9 @@ class Committer:
 
     def _checkpoint(self, *, empty: bool = False) -> None:
         reached("before-checkpoint")
-        self._store.checkpoint(empty=empty)
+        emptied = self._store.checkpoint(empty=empty)
+        # Where a reader held the log, the next checkpoint empties it.
+        self._must_empty = empty and not emptied
         reached("after-checkpoint")
         self.checkpoints += 1
         self._since_checkpoint = 0

@@ -311,6 +311,11 @@ def hash_of(
     return total.digest()
 
 
+def digest_apart(salt: bytes, content: str) -> str:
+    """Return the hash by which an event refers to a text that is kept apart."""
+    return hashlib.sha256(salt + content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def is_intact(event: Event, prev: bytes) -> bool:
     """Return whether an event follows the hash `prev` and has the hash that its columns give."""
     given = hash_of(

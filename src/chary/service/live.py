@@ -19,8 +19,8 @@ from chary.agents.protocol import Transition
 from chary.arrays import Ints
 from chary.errors import InvalidData, OutOfOrder
 from chary.service.declaring import Declaration, Problem
-from chary.service.events import Body, Decided, Recommended, as_decided, as_decision
-from chary.service.modes import BUDGETED, FALLBACK, FROZEN, STOPPED
+from chary.service.events import Body, Decided, Recommended, as_decided, as_decision, decoded
+from chary.service.modes import APPRENTICE, BUDGETED, FALLBACK, FROZEN, STOPPED
 from chary.service.records import ABANDONED, CLOSED, Kept, Record
 from chary.shield import Decision
 from chary.storage.sealed import pack, unpack
@@ -56,6 +56,8 @@ class Live:
         self.setting = problem.setting
         self.mode = mode
         self.eta: float | None = None
+        # The events that set mode and budget last.
+        self.policy: dict[str, Kept] = {}
         self.seq = 0
         self.incumbent: Ints = agent.frozen_baseline if problem.incumbent is None else problem.incumbent
         self.records: dict[str, Record] = {}
@@ -130,7 +132,7 @@ class Live:
             assert identity is not None
             agent.tighten(identity, f.eta)
         else:
-            self._apply_to_all(f)
+            self._apply_to_all(f, seq, body)
         self.note(seq, identity, t, facts, body)
 
     def note(self, seq: int, identity: str | None, t: int | None, facts: Body, body: bytes) -> None:
@@ -153,20 +155,17 @@ class Live:
                 self.completed += 1
                 self._ended.append((seq, identity))
 
-    def _apply_to_all(self, f: Any) -> None:
+    def _apply_to_all(self, f: Any, seq: int, body: bytes) -> None:
         """Take an event that belongs to no episode."""
         kind = f.kind
-        if kind == "mode":
-            self.mode = f.mode
-        elif kind == "eta":
-            self.eta = f.eta
+        if kind in ("mode", "eta"):
+            self._set_policy(Kept(seq, body, f))
         elif kind == "drafted":
-            self.draft = self.agent.draft()
-            if self.draft.digest != f.counts:
+            draft = self.begin_draft()
+            if draft.digest != f.counts:
                 raise InvalidData(
-                    f"'counts' must be the hash of what was learnt, {self.draft.digest}, got {f.counts}."
+                    f"'counts' must be the hash of what was learnt, {draft.digest}, got {f.counts}."
                 )
-            self.drafted = self.completed
         elif kind == "adopted":
             if self.draft is None or self.draft.digest != f.counts:
                 raise InvalidData(f"'counts' must be those of the last draft, got {f.counts}.")
@@ -182,6 +181,19 @@ class Live:
             }  # fmt: skip
         elif kind == "token_revoked":
             self.tokens.pop(f.token, None)
+
+    def _set_policy(self, kept: Kept) -> None:
+        self.policy[kept.facts.kind] = kept
+        if kept.facts.kind == "mode":
+            self.mode = kept.facts.mode
+        else:
+            self.eta = kept.facts.eta
+
+    def begin_draft(self) -> Draft:
+        """Draft a plan from the counts of this moment, and return it."""
+        draft: Draft = self.agent.draft()
+        self.draft, self.drafted = draft, self.completed
+        return draft
 
     def prune(self, durable: int) -> None:
         """Forget the episodes that have ended and are on the disk."""
@@ -211,8 +223,7 @@ class Live:
         own = {
             "agent": about,
             "seq": self.seq,
-            "mode": self.mode,
-            "eta": self.eta,
+            "policy": [[kind, kept.seq, kept.body.decode()] for kind, kept in sorted(self.policy.items())],
             "tokens": {
                 token: {**values, "scopes": list(values["scopes"])} for token, values in self.tokens.items()
             },
@@ -232,8 +243,10 @@ class Live:
             CharyError: or what malformed values lead to, if it is not one.
         """
         about, arrays = unpack(SNAPSHOT, content)
-        live = cls(problem, restored(about["agent"], arrays), about["mode"])
-        live.seq, live.eta = int(about["seq"]), about["eta"]
+        live = cls(problem, restored(about["agent"], arrays), APPRENTICE)
+        live.seq = int(about["seq"])
+        for kind, seq, body in about["policy"]:
+            live._set_policy(Kept(int(seq), body.encode(), decoded(kind, body, seq)))
         live.tokens = {
             token: {**values, "scopes": tuple(values["scopes"])} for token, values in about["tokens"].items()
         }

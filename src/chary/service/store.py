@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from chary.errors import InvalidData
-from chary.service.connection import Connection, Failed, Row, connect, readable
+from chary.service.connection import PATIENCE_MS, Connection, Failed, Row, connect, readable
 from chary.service.events import NOTHING, SCHEMA, Event, Fresh, encode, hash_of
 from chary.service.migrations import migrate, schema_of
 
@@ -163,7 +163,7 @@ class Store:
         """
         with readable(self.path):
             run = self._connection.execute
-            run("PRAGMA busy_timeout = 5000")
+            run(f"PRAGMA busy_timeout = {PATIENCE_MS}")
             schema_of(self._connection)
             ((journal,),) = run("PRAGMA journal_mode = WAL")
             if journal != "wal":
@@ -244,10 +244,17 @@ class Store:
         )
         run("COMMIT")
 
-    def checkpoint(self, *, empty: bool = False) -> None:
-        """Bring the write-ahead log into the database; `empty` also cuts it, where no reader holds it."""
-        mode = "TRUNCATE" if empty else "PASSIVE"
-        self._connection.execute(f"PRAGMA wal_checkpoint({mode})")
+    def checkpoint(self, *, empty: bool = False) -> bool:
+        """Bring the write-ahead log into the database, and return whether all of it is there.
+
+        `empty` also cuts the log. Where a reader holds it that is left to another time: the writer waits for
+        no reader.
+        """
+        run = self._connection.execute
+        run("PRAGMA busy_timeout = 0")
+        ((busy, _, _),) = run(f"PRAGMA wal_checkpoint({'TRUNCATE' if empty else 'PASSIVE'})")
+        run(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+        return not busy
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,0 +1,59 @@
+"""What a running deployment says of itself, as plain values."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import chary
+from chary.service.deployment import Deployment
+from chary.service.live import Live
+
+
+def explanation(live: Live, identity: str, t: int, state: int) -> dict[str, Any] | None:
+    """Return values and charges of all actions at a step; None where the episode has ended."""
+    if not live.is_open(identity):
+        return None
+    return live.agent.explain(identity, t, state).to_plain()
+
+
+def baseline(live: Live) -> dict[str, Any]:
+    """Return the table that a client plays when the service is away: actions (H, S)."""
+    states = live.setting.n_states
+    table = live.incumbent if live.mode in ("apprentice", "stopped") else live.agent.plan.arrays.baseline
+    return {
+        "actions": table[:, :states].tolist(),
+        "mode": live.mode,
+        "plan": live.plans,
+        "labels": list(live.problem.actions),
+    }
+
+
+def deployment(live: Live, of: Deployment) -> dict[str, Any]:
+    """Return the setting, the agent, the promise, and the budget."""
+    setting, spec, standing = live.setting, live.problem.spec, live.agent.standing
+    return {
+        "deployment": of.number,
+        "setting": {
+            "n_states": setting.n_states,
+            "n_actions": setting.n_actions,
+            "horizon": setting.horizon,
+            "discount": setting.discount,
+            "reward_range": [setting.scale.low, setting.scale.high],
+            "terminal": [s for s, ends in enumerate(setting.terminal.tolist()) if ends],
+            "states": list(live.problem.states),
+            "actions": list(live.problem.actions),
+        },
+        "agent": {"name": spec.name, **{key: value for key, value in spec.options().items() if value is not None}},
+        "eta": live.eta if live.eta is not None else spec.eta,
+        "standing": standing.describe(),
+        "policy": of.declaration.policy.get("role"),
+        "chary": chary.__version__,
+    }
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median of some numbers, 0 of none."""
+    kept = list(values)
+    return statistics.median(kept) if kept else 0.0
