@@ -86,7 +86,9 @@ class Asking:
     def text(self, name: str, value: object) -> str:
         """Return a text, such as a reason."""
         if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-            raise InvalidData(f"{name!r} must be a text of at most {LONGEST_TEXT} characters, got {_size_of(value)}.")
+            raise InvalidData(
+                f"{name!r} must be a text of at most {LONGEST_TEXT} characters, got {_size_of(value)}."
+            )
         if any("\ud800" <= letter <= "\udfff" for letter in value):
             raise InvalidData(f"{name!r} must be text in UTF-8, got halves of characters.")
         return value
@@ -106,7 +108,9 @@ class Asking:
         except (TypeError, ValueError, OverflowError, RecursionError) as problem:
             raise InvalidData(f"'payload' must be what JSON can express, got {problem}.") from problem
         if len(content) > LARGEST_PAYLOAD:
-            raise InvalidData(f"'payload' must have at most {LARGEST_PAYLOAD} characters, got {len(content)}.")
+            raise InvalidData(
+                f"'payload' must have at most {LARGEST_PAYLOAD} characters, got {len(content)}."
+            )
         return content
 
     def fallbacks(
@@ -117,7 +121,11 @@ class Asking:
         if not isinstance(steps, (list, tuple)) or not 0 < len(steps) <= self._horizon:
             raise InvalidData(f"'steps' must be a list of 1 to {self._horizon} steps, got {_size_of(steps)}.")
         for step in steps:
-            if not isinstance(step, Mapping) or not set(step) <= set(STEP_KEYS) or not {"t", "state", "action"} <= set(step):
+            if (
+                not isinstance(step, Mapping)
+                or not set(step) <= set(STEP_KEYS)
+                or not {"t", "state", "action"} <= set(step)
+            ):
                 raise InvalidData(
                     f"'steps' must have t, state and action, and perhaps {', '.join(OUTCOME_KEYS)}, got "
                     f"{shown(step)}."
@@ -131,7 +139,9 @@ class Asking:
             outcome = None
             if given:
                 if len(given) < len(OUTCOME_KEYS):
-                    raise InvalidData(f"'steps' must have all of {', '.join(OUTCOME_KEYS)} or none, got {given}.")
+                    raise InvalidData(
+                        f"'steps' must have all of {', '.join(OUTCOME_KEYS)} or none, got {given}."
+                    )
                 outcome = (
                     self.reward(step["reward"]),
                     self.state("next_state", step["next_state"]),

@@ -34,7 +34,7 @@ class Connection(Protocol):
         """Close it."""
 
 
-class Failed(Exception):  # noqa: N818 - what happened, not a class of errors of chary
+class Failed(Exception):
     """SQLite refused: the disk is full, cannot be read or written, or the file is damaged."""
 
 

@@ -45,7 +45,10 @@ def deployment(live: Live, of: Deployment) -> dict[str, Any]:
             "states": list(live.problem.states),
             "actions": list(live.problem.actions),
         },
-        "agent": {"name": spec.name, **{key: value for key, value in spec.options().items() if value is not None}},
+        "agent": {
+            "name": spec.name,
+            **{key: value for key, value in spec.options().items() if value is not None},
+        },
         "eta": live.eta if live.eta is not None else spec.eta,
         "standing": standing.describe(),
         "policy": of.declaration.policy.get("role"),

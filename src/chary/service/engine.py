@@ -149,9 +149,7 @@ class Engine:
         self._committer.wait(seq)
 
     # The calls of a client.
-    def begin(
-        self, episode: str, state: Named, *, eta: float | None = None, payload: Any = None
-    ) -> Answer:
+    def begin(self, episode: str, state: Named, *, eta: float | None = None, payload: Any = None) -> Answer:
         """Open an episode, 201; the same request again returns the same bytes, 200.
 
         Args:
@@ -170,7 +168,9 @@ class Engine:
         live = self._live
         if live.open_episodes >= self._most_open:
             self._refuse(
-                429, "too_many_open", f"No more than {self._most_open} episodes may be open at once; close some."
+                429,
+                "too_many_open",
+                f"No more than {self._most_open} episodes may be open at once; close some.",
             )
         self._plan()
         if len(self._salts) < 16:
@@ -183,9 +183,7 @@ class Engine:
         self._tally["begun"] += 1
         return answer
 
-    def decide(
-        self, episode: str, t: int, state: Named, *, fallback_action: Named | None = None
-    ) -> Answer:
+    def decide(self, episode: str, t: int, state: Named, *, fallback_action: Named | None = None) -> Answer:
         """Decide step `t` of an episode, 200.
 
         Args:
@@ -552,7 +550,9 @@ class Engine:
     def _known(self, name: str) -> Record:
         now = self._found(name)
         if now is None:
-            self._refuse(404, "unknown_episode", "The episode must have begun, got a name that was never used.")
+            self._refuse(
+                404, "unknown_episode", "The episode must have begun, got a name that was never used."
+            )
         return now
 
     def _step(self, now: Record, t: object) -> Any:
@@ -633,7 +633,9 @@ class Engine:
 
     def _contradiction(self, what: str, before: object, now: object) -> NoReturn:
         self._refuse(
-            409, "contradiction", f"{what} must be what was reported before, {shown(before)}, got {shown(now)}."
+            409,
+            "contradiction",
+            f"{what} must be what was reported before, {shown(before)}, got {shown(now)}.",
         )
 
     def _refuse_by(self, problem: CharyError) -> NoReturn:

@@ -31,7 +31,7 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     kind: ClassVar[str] = ""
 
 
-class Deployed(Body, frozen=True):
+class Deployed(Body, frozen=True, kw_only=True):
     """The first event: what the deployment is."""
 
     kind: ClassVar[str] = "deployed"
@@ -45,7 +45,7 @@ class Deployed(Body, frozen=True):
     version: str
 
 
-class Opened(Body, frozen=True):
+class Opened(Body, frozen=True, kw_only=True):
     """A process took the deployment over; drafts of plans that were under way are dropped."""
 
     kind: ClassVar[str] = "opened"
@@ -55,7 +55,7 @@ class Opened(Body, frozen=True):
     version: str
 
 
-class Begun(Body, frozen=True):
+class Begun(Body, frozen=True, kw_only=True):
     """An episode began; `payload` is the sha256 of its salt, its name and what came with it."""
 
     kind: ClassVar[str] = "begun"
@@ -65,7 +65,7 @@ class Begun(Body, frozen=True):
     state: int
 
 
-class Recommended(msgspec.Struct, frozen=True, omit_defaults=True):
+class Recommended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What mode budgeted would have done at a step that the incumbent decided."""
 
     action: int
@@ -74,7 +74,7 @@ class Recommended(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
 
 
-class Decided(Body, frozen=True):
+class Decided(Body, frozen=True, kw_only=True):
     """A decision; `remaining` is null without a budget, `scaled` is left out where a unit is one.
 
     `vote` is that of the worlds: afforded, within, of how many, deficit, and the worst deficit.
@@ -93,13 +93,13 @@ class Decided(Body, frozen=True):
     recommended: Recommended | None = None
     remaining: float | None
     scaled: tuple[float, float, float | None] | None = None
-    span: float = 1.0
+    span: float | None = None
     state: int
     t: int
     vote: tuple[bool, int, int, float | None, float | None] | None = None
 
 
-class Taken(Body, frozen=True):
+class Taken(Body, frozen=True, kw_only=True):
     """What was really played at a step; null where nothing is known to have been."""
 
     kind: ClassVar[str] = "taken"
@@ -108,7 +108,7 @@ class Taken(Body, frozen=True):
     t: int
 
 
-class Observed(Body, frozen=True):
+class Observed(Body, frozen=True, kw_only=True):
     """What a step led to."""
 
     kind: ClassVar[str] = "observed"
@@ -120,7 +120,7 @@ class Observed(Body, frozen=True):
     terminated: bool
 
 
-class Corrected(Body, frozen=True):
+class Corrected(Body, frozen=True, kw_only=True):
     """What a step led to in truth, where it was reported wrongly; `learnt` is what the agent goes on with."""
 
     kind: ClassVar[str] = "corrected"
@@ -134,7 +134,7 @@ class Corrected(Body, frozen=True):
     terminated: bool
 
 
-class Closed(Body, frozen=True):
+class Closed(Body, frozen=True, kw_only=True):
     """No more decisions are taken in an episode."""
 
     kind: ClassVar[str] = "closed"
@@ -142,7 +142,7 @@ class Closed(Body, frozen=True):
     steps: int
 
 
-class Abandoned(Body, frozen=True):
+class Abandoned(Body, frozen=True, kw_only=True):
     """An episode was given up; `lost` are the steps whose outcomes were missing."""
 
     kind: ClassVar[str] = "abandoned"
@@ -151,7 +151,7 @@ class Abandoned(Body, frozen=True):
     reason: str
 
 
-class ModeSet(Body, frozen=True):
+class ModeSet(Body, frozen=True, kw_only=True):
     """The mode changed."""
 
     kind: ClassVar[str] = "mode"
@@ -162,7 +162,7 @@ class ModeSet(Body, frozen=True):
     reason: str
 
 
-class EtaSet(Body, frozen=True):
+class EtaSet(Body, frozen=True, kw_only=True):
     """The budget of episodes that begin later changed; null stands for none."""
 
     kind: ClassVar[str] = "eta"
@@ -173,7 +173,7 @@ class EtaSet(Body, frozen=True):
     reason: str
 
 
-class Tightened(Body, frozen=True):
+class Tightened(Body, frozen=True, kw_only=True):
     """The budget of an open episode was lowered."""
 
     kind: ClassVar[str] = "tightened"
@@ -183,7 +183,7 @@ class Tightened(Body, frozen=True):
     reason: str
 
 
-class Erased(Body, frozen=True):
+class Erased(Body, frozen=True, kw_only=True):
     """The name of an episode and what came with it were erased."""
 
     kind: ClassVar[str] = "erased"
@@ -192,7 +192,7 @@ class Erased(Body, frozen=True):
     reason: str
 
 
-class Drafted(Body, frozen=True):
+class Drafted(Body, frozen=True, kw_only=True):
     """A plan is being made of the counts of this moment, whose hash is `counts`."""
 
     kind: ClassVar[str] = "drafted"
@@ -200,7 +200,7 @@ class Drafted(Body, frozen=True):
     counts: str
 
 
-class Adopted(Body, frozen=True):
+class Adopted(Body, frozen=True, kw_only=True):
     """The plan that was drafted last is in force for episodes that begin later."""
 
     kind: ClassVar[str] = "adopted"
@@ -208,7 +208,7 @@ class Adopted(Body, frozen=True):
     counts: str
 
 
-class TokenAdded(Body, frozen=True):
+class TokenAdded(Body, frozen=True, kw_only=True):
     """A token was made; `digest` is the sha256 of its secret, which is not kept."""
 
     kind: ClassVar[str] = "token_added"
@@ -221,7 +221,7 @@ class TokenAdded(Body, frozen=True):
     token: str
 
 
-class TokenRevoked(Body, frozen=True):
+class TokenRevoked(Body, frozen=True, kw_only=True):
     """A token was revoked."""
 
     kind: ClassVar[str] = "token_revoked"
@@ -353,7 +353,7 @@ def as_decided(
         recommended=recommended,
         remaining=None if finite is None else finite * span,
         scaled=scaled,
-        span=span,
+        span=None if span == 1.0 else span,
         state=state,
         t=t,
         vote=None if vote is None else _finite_vote(vote),
@@ -368,7 +368,15 @@ def as_decision(body: Decided) -> Decision:
         afforded, within, worlds, panel, worst = body.vote
         vote = Vote(afforded, within, worlds, _number(panel), _number(worst))
     return Decision(
-        body.action, body.explored, charge, deficit, _number(remaining), body.plan, body.chain, vote, body.span
+        body.action,
+        body.explored,
+        charge,
+        deficit,
+        _number(remaining),
+        body.plan,
+        body.chain,
+        vote,
+        body.span,
     )
 
 

@@ -14,16 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._saving import record, restored
-from chary.agents.tabular import TabularAgent
 from chary.agents.protocol import Transition
+from chary.agents.tabular import TabularAgent
 from chary.arrays import Ints
 from chary.errors import InvalidData, OutOfOrder
+from chary.service import _interim
 from chary.service.declaring import Declaration, Problem
 from chary.service.events import Body, Decided, Recommended, as_decided, as_decision, decoded
 from chary.service.modes import APPRENTICE, BUDGETED, FALLBACK, FROZEN, STOPPED
 from chary.service.records import ABANDONED, CLOSED, Kept, Record
 from chary.shield import Decision
 from chary.storage.sealed import pack, unpack
+
+_interim.install()
 
 # The kind of a sealed file with a snapshot in it.
 SNAPSHOT = "service"
@@ -91,9 +94,7 @@ class Live:
                 recommended = self._recommended(identity, t, s)
             decision = self._incumbents(identity, action)
             self.agent.apply(identity, t, s, decision, explore=False)
-        return as_decided(
-            decision, t, s, mode, label=self._label(decision.action), recommended=recommended
-        )
+        return as_decided(decision, t, s, mode, label=self._label(decision.action), recommended=recommended)
 
     def played_alone(self, identity: str, t: int, s: int, action: int) -> Decided:
         """Return the decision of a step that a client played by itself; nothing changes before `apply`."""
@@ -261,7 +262,7 @@ class Live:
         now = self.agent._episodes.named("act", identity)
         span = self.setting.scale.span
         ledger = self.agent.ledger(identity)
-        left = self.agent.remaining(identity)
+        left = float("inf")
         return Decision(
             action, False, 0.0, ledger.deficit / span, left / span, now.pinned.number, -1, span=span
         )
@@ -276,7 +277,9 @@ class Live:
 def new_agent(problem: Problem, declaration: Declaration) -> TabularAgent:
     """Return the agent of a deployment before its first episode, with the declared log learnt."""
     given = declaration.agent
-    besides = {name: given[name] for name in ("losses", "overrides", "max_episodes", "warmup") if name in given}
+    besides = {
+        name: given[name] for name in ("losses", "overrides", "max_episodes", "warmup") if name in given
+    }
     agent = TabularAgent(
         problem.spec,
         problem.setting,

@@ -1,4 +1,4 @@
-"""Making a deployment's first events, and loading it again: the newest good snapshot, and the events since."""
+"""A deployment's first events, and loading it again: the newest good snapshot, and the events since."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import chary
 from chary.errors import CharyError, InvalidData
-from chary.service.deployment import Deployment, new_store
 from chary.service.declaring import Problem
+from chary.service.deployment import Deployment, new_store
 from chary.service.events import (
     NOTHING,
     Body,
@@ -160,7 +160,7 @@ def check_event(event: Event, prev: bytes) -> None:
     """
     if not is_intact(event, prev):
         raise InvalidData(
-            f"event {event.seq} must be as it was written, got one that was changed: its hash does not agree. "
+            f"event {event.seq} must be as it was written, got one whose hash does not agree: it was changed. "
             "Restore the last backup; `chary audit verify` says what else was changed."
         )
 
@@ -175,7 +175,8 @@ def chained(events: Iterator[Event], start: Head) -> Iterator[Event]:
     for event in events:
         if event.seq != seq + 1:
             raise InvalidData(
-                f"events must be numbered without a gap, got {event.seq} after {seq}. Restore the last backup."
+                f"events must be numbered without a gap, got {event.seq} after {seq}. Restore the last "
+                "backup."
             )
         check_event(event, prev)
         seq, prev = event.seq, event.hash

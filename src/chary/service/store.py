@@ -7,7 +7,7 @@ and one per row would have the writer wait for its turn as many times.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -63,9 +63,7 @@ STATEMENTS = {
     "revoked": Statement(
         "UPDATE token SET revoked = v.column2 FROM (VALUES ", ") AS v WHERE token.id = v.column1", 2
     ),
-    "erased": Statement(
-        "DELETE FROM payload WHERE begun IN (SELECT column1 FROM (VALUES ", "))", 1
-    ),
+    "erased": Statement("DELETE FROM payload WHERE begun IN (SELECT column1 FROM (VALUES ", "))", 1),
 }
 # Of several rows with the same key in one batch the last one counts.
 LAST_COUNTS = ("ended", "policy")
@@ -128,14 +126,14 @@ def write_rows(connection: Connection, rows: Rows) -> None:
                 at += size
 
 
-@lru_cache(maxsize=None)
+@cache
 def _sql(name: str, rows: int) -> str:
     before, after, width = STATEMENTS[name]
     row = f"({', '.join('?' * width)})"
     return before + ", ".join([row] * rows) + after
 
 
-class FenceLost(Exception):  # noqa: N818 - what happened
+class FenceLost(Exception):
     """Another process has taken the deployment over: nothing may be written any more."""
 
 

@@ -1,4 +1,4 @@
-"""What is on the disk, for readers: each thread has its own read-only connection and never blocks the writer."""
+"""What is on the disk, for readers: a read-only connection per thread, which never blocks the writer."""
 
 from __future__ import annotations
 
