@@ -31,14 +31,14 @@ class Baseline:
     Args:
         actions: Actions by step and state, (H, S).
         plan: The number of the plan whose baseline it is.
-        states: The labels of the states, where there are any.
-        labels: The labels of the actions, where there are any.
+        states: The labels of the states, empty where there are none.
+        labels: The labels of the actions, empty where there are none.
     """
 
     actions: Sequence[Sequence[int]]
     plan: int
-    states: Sequence[str] | None
-    labels: Sequence[str] | None
+    states: Sequence[str]
+    labels: Sequence[str]
 
     @classmethod
     def of(cls, reply: Any) -> Baseline:
@@ -71,7 +71,7 @@ class Baseline:
         """
         check_index("t", t, len(self.actions), error=InvalidData)
         if isinstance(state, str):
-            if self.states is None or state not in self.states:
+            if state not in self.states:
                 raise InvalidData(
                     f"'state' must be a number or a label that the setting declares, got {shown(state)}."
                 )
@@ -79,7 +79,7 @@ class Baseline:
         else:
             check_index("state", state, len(self.actions[0]), error=InvalidData)
         action = self.actions[t][state]
-        label = "" if self.labels is None else self.labels[action]
+        label = self.labels[action] if action < len(self.labels) else ""
         return Decided(episode, t, action, label, plan=self.plan)
 
 

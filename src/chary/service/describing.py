@@ -27,6 +27,7 @@ def baseline(live: Live) -> dict[str, Any]:
         "mode": live.mode,
         "plan": live.plans,
         "labels": list(live.problem.actions),
+        "states": list(live.problem.states),
     }
 
 

@@ -98,6 +98,10 @@ def _fallback(engine: Engine, call: Call) -> Answer:
 
 def _set_mode(engine: Engine, call: Call) -> Answer:
     body: wire.SetMode = call.body
+    if body.before not in (None, engine.mode) and body.mode != engine.mode:
+        raise Refused(
+            409, "changed", f"The mode must still be {body.before}, and it is {engine.mode} now.", engine.head
+        )
     return engine.set_mode(body.mode, author=_author(call), reason=body.reason)
 
 
@@ -150,7 +154,7 @@ def _tokens(engine: Engine, call: Call) -> Any:
     rows = engine.tokens.items()
     return {
         "tokens": [
-            {"id": token, **{name: row[name] for name in ("label", "scopes", "created", "expires")}}
+            {"id": token, **{name: row[name] for name in ("label", "scopes", "expires")}}
             for token, row in rows
         ]
     }

@@ -137,10 +137,14 @@ class Fallbacks(Request, frozen=True):
 
 
 class SetMode(Request, frozen=True):
-    """The mode for every decision from now on."""
+    """The mode for every decision from now on.
+
+    With `before`, only if that is the mode until now: a request that arrives late changes nothing then.
+    """
 
     mode: Mode
     reason: Reason
+    before: Mode | None = None
     author: Name | None = None
 
 
@@ -226,7 +230,6 @@ class TokenKept(Struct, frozen=True):
     id: str
     label: str
     scopes: list[Scope]
-    created: str | None
     expires: str | None
 
 
