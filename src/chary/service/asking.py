@@ -1,4 +1,4 @@
-"""The values of requests, checked: states and actions by number or label, rewards, budgets, names and texts."""
+"""The values of requests, checked: states and actions by number or label, rewards, budgets, texts."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Asking:
     def fallbacks(
         self, steps: Sequence[Mapping[str, Any]]
     ) -> list[tuple[int, int, int, tuple[float, int, bool] | None]]:
-        """Return steps that a client played by itself: t, state, action, and the outcome where it is known."""
+        """Return steps that a client played by itself: t, state, action, and the outcome if it is known."""
         told = []
         if not isinstance(steps, (list, tuple)) or not 0 < len(steps) <= self._horizon:
             raise InvalidData(f"'steps' must be a list of 1 to {self._horizon} steps, got {_size_of(steps)}.")

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import NamedTuple, final
+from typing import NamedTuple, NoReturn, final
 
 from chary.service.events import Fresh
 from chary.service.points import reached
@@ -124,7 +124,8 @@ class Committer:
             whole = True
         finally:
             if not whole:
-                _die(sys.exc_info()[1])
+                problem = sys.exc_info()[1]
+                die(f"a commit failed ({type(problem).__name__}: {problem})")
 
     def _step(self) -> bool:
         """Do what is queued, or wait for it; return whether there may be more."""
@@ -193,11 +194,10 @@ class Committer:
         self._since_checkpoint = 0
 
 
-def _die(problem: BaseException | None) -> None:
+def die(reason: str) -> NoReturn:
     """End the process without any cleaning up: no reply leaves, and nothing is written again."""
     try:
-        sentence = f"chary serve: a commit failed ({type(problem).__name__}: {problem}); the process ends.\n"
-        os.write(2, sentence.encode(errors="replace"))
+        os.write(2, f"chary serve: {reason}; the process ends.\n".encode(errors="replace"))
     finally:
-        # Where the log lies on the same full disk, or nobody reads it any more, even the sentence fails.
+        # Writing may fail too, on the same full disk.
         os._exit(STATUS)

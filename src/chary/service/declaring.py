@@ -175,7 +175,7 @@ class Declaration:
         S = _size("n_states", self.setting, states)
         A = _size("n_actions", self.setting, actions)
         labels = {name: given for name, given in (("state", states), ("action", actions)) if given}
-        plain = {name: self.setting[name] for name in PLAIN if name in self.setting}
+        plain: dict[str, Any] = {name: self.setting[name] for name in PLAIN if name in self.setting}
         if "horizon" not in plain:
             raise InvalidData(f"'horizon' must be declared under [setting] in {FILE}, got nothing.")
         if "reward_range" in plain:

@@ -69,7 +69,7 @@ class Deployment:
         try:
             with writing(target, "directory"):
                 for name in declaration.files:
-                    shutil.copyfile(declaration.folder / name, draft / Path(name).name)
+                    write_file(draft / Path(name).name, (declaration.folder / name).read_bytes())
                 number = secrets.token_hex(8)
                 inside = declaration.beside(draft)
                 write_file(draft / FILE, inside.to_toml(number))
@@ -88,7 +88,9 @@ class Deployment:
             with writing(target, "directory"):
                 if target.exists():
                     target.rmdir()
+                _sync(draft)
                 draft.rename(target)
+                _sync(target.parent)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -104,8 +106,8 @@ class Deployment:
         folder = Path(directory)
         if not folder.is_dir() or not (folder / FILE).is_file():
             raise InvalidData(
-                f"'directory' must be a deployment, got {str(folder)!r} without {FILE}. Make one: chary serve "
-                "init."
+                f"'directory' must be a deployment, got {str(folder)!r} without {FILE}. Make one: "
+                "chary serve init."
             )
         text = read_text(folder / FILE, FILE)
         declaration = Declaration.parse(text, folder)
@@ -158,8 +160,8 @@ class Deployment:
         except BlockingIOError as problem:
             os.close(lock)
             raise InvalidSetting(
-                f"'directory' must not be in use, got {str(self.directory)!r}, which another process of chary "
-                "has locked. Stop that one first."
+                f"'directory' must not be in use, got {str(self.directory)!r}, which another process "
+                "of chary has locked. Stop that one first."
             ) from problem
         return lock
 
@@ -176,6 +178,15 @@ def new_store(deployment: Deployment, *, connection: str = "sqlite3", vfs: str |
         raise InvalidData(f"{str(deployment.database)!r} must be readable, got {problem}.") from problem
     store.prepare()
     return store
+
+
+def _sync(folder: Path) -> None:
+    """Make sure that the names in a folder are on the disk."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _write_secret(path: Path, secret: bytes) -> None:

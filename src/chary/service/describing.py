@@ -26,8 +26,8 @@ def baseline(live: Live) -> dict[str, Any]:
         "actions": table[:, :states].tolist(),
         "mode": live.mode,
         "plan": live.plans,
-        "labels": list(live.problem.actions),
-        "states": list(live.problem.states),
+        "states": list(live.problem.states) or None,
+        "labels": list(live.problem.actions) or None,
     }
 
 

@@ -120,6 +120,12 @@ class Observed(Body, frozen=True, kw_only=True):
     terminated: bool
 
 
+class FallbacksNoted(msgspec.Struct, frozen=True):
+    """The answer to a report of steps that a client played by itself; each of them is an event."""
+
+    steps: tuple[int, ...]
+
+
 class Corrected(Body, frozen=True, kw_only=True):
     """What a step led to in truth, where it was reported wrongly; `learnt` is what the agent goes on with."""
 
@@ -303,7 +309,7 @@ def hash_of(
     epoch: int,
     schema: int = SCHEMA,
 ) -> bytes:
-    """Return the hash of an event: sha256 of the one before, of the other columns as JSON, and of the body."""
+    """Return the hash of an event: sha256 of the hash before, the other columns as JSON, and the body."""
     total = hashlib.sha256(prev)
     total.update(encode((seq, kind, schema, episode, t, at, epoch)))
     total.update(b"\n")
@@ -376,7 +382,7 @@ def as_decision(body: Decided) -> Decision:
         body.plan,
         body.chain,
         vote,
-        body.span,
+        body.span or 1.0,
     )
 
 

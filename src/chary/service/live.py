@@ -200,7 +200,19 @@ class Live:
         """Forget the episodes that have ended and are on the disk."""
         ended = self._ended
         while ended and ended[0][0] <= durable:
-            self.records.pop(ended.popleft()[1], None)
+            _, identity = ended.popleft()
+            last = self.records[identity].last
+            if last <= durable:
+                del self.records[identity]
+            else:
+                # It was corrected, or erased, since it ended.
+                ended.append((last, identity))
+
+    def recall(self, now: Record) -> None:
+        """Keep an episode that has ended, and was read from the disk, until its next event is there too."""
+        if now.identity not in self.records:
+            self.records[now.identity] = now
+            self._ended.append((self.seq + 1, now.identity))
 
     def is_open(self, identity: str) -> bool:
         """Return whether the agent still waits for something in this episode."""

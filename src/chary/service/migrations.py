@@ -85,7 +85,7 @@ MIGRATIONS = (_EVENTS, _TOKENS_AND_NOTES)
 
 
 def migrate(connection: Connection, *, upto: int = len(MIGRATIONS)) -> int:
-    """Bring a database to the schema of this version, each step whole or not at all; return its number before.
+    """Bring a database to the schema of this version, each step whole or not at all; return that before.
 
     Raises:
         InvalidData: if it has a newer schema, or is of another program.

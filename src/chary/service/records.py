@@ -1,4 +1,4 @@
-"""What is kept in memory of an episode: its requests and their answers, byte for byte, built from its events."""
+"""What is kept in memory of an episode: requests and their answers, byte for byte, built from its events."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ class Step:
     outcome: Kept | None = None
 
     @property
+    def awaits_outcome(self) -> bool:
+        """Whether its outcome is not known and may still come: a step that was not taken has none."""
+        not_taken = self.taken is not None and self.taken.facts.action is None
+        return self.outcome is None and not not_taken
+
+    @property
     def state(self) -> int:
         """The state that it was decided in."""
         state: int = self.decided.facts.state
@@ -52,15 +58,21 @@ class Record:
     status: str = OPEN
     ended: Kept | None = None
     closed: Kept | None = None
-    corrections: dict[int, Kept] = field(default_factory=dict)
-    tightened: Kept | None = None
+    corrections: list[Kept] = field(default_factory=list)
+    tightenings: list[Kept] = field(default_factory=list)
     erased: Kept | None = None
+    # The last event that was noted.
+    last: int = 0
     # The salt and the text that are kept apart, where they were not read from the disk yet.
     apart: tuple[bytes, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.last = self.begun.seq
 
     def take(self, kept: Kept, t: int | None) -> None:
         """Note an event of this episode that follows those noted before."""
         kind = kept.facts.kind
+        self.last = kept.seq
         if kind == "decided":
             self.steps.append(Step(kept))
         elif kind == "observed":
@@ -70,10 +82,9 @@ class Record:
             assert t is not None
             self.steps[t].taken = kept
         elif kind == "corrected":
-            assert t is not None
-            self.corrections[t] = kept
+            self.corrections.append(kept)
         elif kind == "tightened":
-            self.tightened = kept
+            self.tightenings.append(kept)
         elif kind == "erased":
             self.erased, self.apart = kept, None
         else:
@@ -83,8 +94,19 @@ class Record:
 
     @property
     def outstanding(self) -> tuple[int, ...]:
-        """The steps whose outcomes are not known."""
-        return tuple(t for t, step in enumerate(self.steps) if step.outcome is None)
+        """The steps whose outcomes are not known and may still come."""
+        return tuple(t for t, step in enumerate(self.steps) if step.awaits_outcome)
+
+    @property
+    def eta(self) -> float | None:
+        """Its budget, where it is not that of the specification."""
+        facts = (self.tightenings[-1] if self.tightenings else self.begun).facts
+        eta: float | None = facts.eta
+        return eta
+
+    def correction(self, t: int) -> Kept | None:
+        """Return the last correction of a step."""
+        return next((kept for kept in reversed(self.corrections) if kept.facts.t == t), None)
 
     @property
     def terminated(self) -> bool:

@@ -81,13 +81,17 @@ def first_body(deployment: Deployment, live: Live) -> Deployed:
     )
 
 
-def load(deployment: Deployment, reader: Reader) -> Loaded:
+def load(deployment: Deployment, reader: Reader, problem: Problem) -> Loaded:
     """Return the state of a deployment: the newest snapshot that is good, and the events since applied.
 
+    Args:
+        deployment: The deployment.
+        reader: Its events.
+        problem: What `check_first` returned.
+
     Raises:
-        InvalidData: if an event that is read was changed, or the declaration is not the one it began with.
+        InvalidData: if an event that is read was changed.
     """
-    problem = check_first(deployment, reader)
     live, start = _start(deployment, reader, problem)
     for identity in live.agent.open_episodes:
         restore_record(live, reader, str(identity))
@@ -160,7 +164,7 @@ def check_event(event: Event, prev: bytes) -> None:
     """
     if not is_intact(event, prev):
         raise InvalidData(
-            f"event {event.seq} must be as it was written, got one whose hash does not agree: it was changed. "
+            f"event {event.seq} must be as it was written, got one that was changed: hashes do not agree. "
             "Restore the last backup; `chary audit verify` says what else was changed."
         )
 

@@ -90,6 +90,8 @@ def project(event: Fresh, rows: Rows) -> None:
                 rows["payload"].append((begun, *apart))
         case "closed" | "abandoned":
             rows["ended"].append((begun, kind, seq))
+            # An episode may be closed and abandoned after that: both are found again.
+            rows["note"].append((begun, seq))
         case "corrected" | "tightened":
             rows["note"].append((begun, seq))
         case "erased":
@@ -174,8 +176,6 @@ class Store:
             # A large log is cut back when a checkpoint has emptied it.
             run(f"PRAGMA journal_size_limit = {256 * 1024 * 1024}")
             migrate(self._connection)
-            last = list(run("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1"))
-            self.head = Head(*last[0]) if last else Head(0, NOTHING)
 
     def take_over(self, deployment: str) -> int:
         """Raise the epoch, so that whoever held the deployment before writes nothing any more, and return it.
@@ -195,6 +195,8 @@ class Store:
                 )
             self.epoch = (int(found[0][1]) if found else 0) + 1
             run("INSERT OR REPLACE INTO lease VALUES (1, ?, ?)", (deployment, self.epoch))
+            last = list(run("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1"))
+            self.head = Head(*last[0]) if last else Head(0, NOTHING)
             run("COMMIT")
         except BaseException:
             self._roll_back()

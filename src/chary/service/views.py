@@ -43,18 +43,20 @@ class Views:
         if record is None:
             return None
         last = record.steps[-1].decided.facts if record.steps else None
-        eta = record.begun.facts.eta
+        eta = record.eta
+        if eta is None:
+            eta = self._deployment.declaration.agent.get("eta")
         return {
             "status": record.status,
             "begun": _answer(record.begun),
             "ended": _answer(record.ended),
-            "eta": eta if record.tightened is None else record.tightened.facts.eta,
+            "eta": eta,
             "deficit": 0.0 if last is None else last.deficit,
             "remaining": eta if last is None else last.remaining,
             "terminated": record.terminated,
             "outstanding": list(record.outstanding),
             "erased": record.erased is not None,
-            "steps": [_step(step, record.corrections.get(t)) for t, step in enumerate(record.steps)],
+            "steps": [_step(step, record.correction(t)) for t, step in enumerate(record.steps)],
         }
 
     def decision(self, name: str, t: int) -> dict[str, Any] | None:
@@ -62,7 +64,7 @@ class Views:
         record = self._record(name)
         if record is None or not 0 <= t < len(record.steps):
             return None
-        return _step(record.steps[t], record.corrections.get(t))
+        return _step(record.steps[t], record.correction(t))
 
     def mode(self) -> dict[str, Any]:
         """Return the mode and the budget in force, since when, by whom and why."""
@@ -92,6 +94,46 @@ class Views:
             f"SELECT {COLUMNS} FROM event WHERE {where} ORDER BY seq LIMIT ?", [*values, limit]
         )
         return [as_plain(Event._make(row)) for row in rows]
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Return all tokens, revoked ones too; a token itself is not kept, and its hash is not returned."""
+        rows = self.reader.query(
+            "SELECT id, scopes, label, expires, added.at, gone.at FROM token "
+            "JOIN event AS added ON added.seq = token.added "
+            "LEFT JOIN event AS gone ON gone.seq = token.revoked ORDER BY token.added"
+        )
+        names = ("id", "scopes", "label", "expires", "created", "revoked")
+        return [{**dict(zip(names, row, strict=True)), "scopes": _plain(row[1])} for row in rows]
+
+    def counts(self) -> dict[str, Any]:
+        """Return numbers about all episodes, and the head of the chain of events."""
+        query = self.reader.query
+        ((episodes, unclosed, abandoned),) = query(
+            "SELECT count(*), coalesce(sum(status = 'open'), 0), coalesce(sum(status = 'abandoned'), 0) "
+            "FROM episode"
+        )
+        ((decisions, explored, outstanding, overruled, lost, most),) = query(
+            "SELECT count(*), coalesce(sum(explored), 0), "
+            "coalesce(sum(outcome IS NULL AND status != 'abandoned'), 0), "
+            "coalesce(sum(json_extract(report.body, '$.action') != decision.action), 0), "
+            "coalesce(sum(outcome IS NULL AND status = 'abandoned'), 0), coalesce(max(deficit), 0) "
+            "FROM decision JOIN episode USING (begun) "
+            "LEFT JOIN event AS report ON report.seq = coalesce(decision.taken, decision.outcome)"
+        )
+        ((seq, head),) = query("SELECT seq, hash FROM event ORDER BY seq DESC LIMIT 1")
+        return {
+            "episodes": episodes,
+            "open": unclosed,
+            "abandoned": abandoned,
+            "decisions": decisions,
+            "explored": explored,
+            "overrides": overruled,
+            "outstanding": outstanding,
+            "lost": lost,
+            "largest_deficit": most,
+            "events": seq,
+            "head": head.hex(),
+        }
 
     def _record(self, name: str) -> Record | None:
         return record_of(self.reader.of_episode(self._deployment.identity(name)))
