@@ -168,7 +168,9 @@ class Episode:
         if fact.kind == "begin":
             if self.begun:
                 yield Finding("names are never reused", where)
-            self.begun, self.eta = True, _eta(fact.body.get("eta"))
+            self.begun = True
+            if fact.body.get("eta") is not None:
+                self.eta = float(fact.body["eta"])
             return
         if not self.begun:
             yield Finding("an episode begins first", where)
@@ -226,6 +228,7 @@ def check(
     identify: Callable[[str], str] = str,
     incumbent: Callable[[str, int, Any], Any] | None = None,
     mode: str = "apprentice",
+    eta: float | None = None,
 ) -> list[Finding]:
     """Return what is wrong with a history.
 
@@ -235,11 +238,12 @@ def check(
         identify: Turns the name of an episode into the one that the events hold.
         incumbent: The incumbent's action for (name of the episode, t, state); None if it is not known.
         mode: The mode at the beginning of the log.
+        eta: The budget of an episode that does not name its own; None for none.
     """
     asked = _gather(attempts)
     return [
         *_the_log(facts),
-        *_the_episodes(facts, mode),
+        *_the_episodes(facts, mode, _eta(eta)),
         *_the_answers(asked, facts, identify),
         *_the_clock(asked, facts, identify),
         *_the_incumbent(asked, facts, identify, incumbent, mode),
@@ -277,9 +281,9 @@ def _the_log(facts: Sequence[Fact]) -> Iterable[Finding]:
         epoch = max(epoch, fact.epoch)
 
 
-def _the_episodes(facts: Sequence[Fact], mode: str) -> Iterable[Finding]:
+def _the_episodes(facts: Sequence[Fact], mode: str, eta: float) -> Iterable[Finding]:
     """Each episode, alone, is one that the sequential model accepts; modes hold for all of them."""
-    episodes: dict[str, Episode] = defaultdict(Episode)
+    episodes: dict[str, Episode] = defaultdict(lambda: Episode(eta))
     for fact in facts:
         if fact.kind == "mode":
             mode = str(fact.body["mode"])

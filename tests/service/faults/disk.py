@@ -105,6 +105,14 @@ class _File(apsw.VFSFile):
         self.disk.record("truncate", self.path, newsize)
         super().xTruncate(newsize)
 
+    def xLock(self, level: int) -> None:
+        try:
+            super().xLock(level)
+        except apsw.IOError as error:
+            # A read-only connection that is closed last asks for a lock that it cannot have. SQLite expects
+            # that, and apsw would raise it from `close`.
+            raise apsw.BusyError("not for readers") from error
+
     def xSync(self, flags: int) -> None:
         if self.disk.real_sync:
             super().xSync(flags)

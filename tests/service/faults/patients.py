@@ -58,6 +58,7 @@ def stay(name: str, chance: Random) -> Stay:
         kind = chance.random()
         if kind < 0.1:
             action = chance.randrange(len(TREATMENTS))
+        # An overruling must be known before the next decision, an outcome may come later.
         if kind < 0.3:
             yield Request("POST", f"{path}/decisions/{t}/taken", {"action": action})
         number = TREATMENTS.index(action) if isinstance(action, str) else action
@@ -73,7 +74,8 @@ def stay(name: str, chance: Random) -> Stay:
     chance.shuffle(late)
     if visits == VISITS or chance.random() < 0.5:
         yield Request("POST", f"{path}/close", {})
-        yield from late
+        for report in late:
+            yield report
     else:
         yield Request("POST", f"{path}/abandon", {"reason": "left"})
 
@@ -91,7 +93,7 @@ def call(engine: Engine, request: Request) -> Answer:
     Raises:
         Refused: if the engine refuses it.
     """
-    method, path, body = request
+    _, path, body = request
     parts = path.split("/")[2:]
     if path == "/v1/episodes":
         return engine.begin(body["episode"], body["state"], eta=body.get("eta"))

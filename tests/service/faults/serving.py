@@ -1,0 +1,37 @@
+"""A service in a process of a nursery, with short intervals, and faults where a test wants them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from chary.service import committer, hosting, points
+
+# So that a life of half a second meets snapshots and checkpoints.
+EVENTS_PER_SNAPSHOT, ROWS_PER_CHECKPOINT = 60, 40
+
+
+def serve(directory: str, port: int, point: str | None = None) -> int:
+    """Run the service of a deployment; at the named point it ends by SIGKILL."""
+    shorten()
+    if point is not None:
+        plant(point)
+    return hosting.serve(Path(directory), port=port)
+
+
+def plant(point: str) -> None:
+    """Do what CHARY_FAULT_POINT does at the start of a process, in one that is forked."""
+    before, after = points.reached, points._Ending(point)
+    for module in list(sys.modules.values()):
+        if getattr(module, "reached", None) is before:
+            module.__dict__["reached"] = after
+
+
+def shorten() -> None:
+    """Write snapshots and checkpoints often."""
+    constants: dict[Any, dict[str, int]] = {committer: {"ROWS_PER_CHECKPOINT": ROWS_PER_CHECKPOINT}}
+    for module, values in constants.items():
+        for name, value in values.items():
+            assert hasattr(module, name), name
+            setattr(module, name, value)
