@@ -95,12 +95,13 @@ class Attempt(NamedTuple):
 class Tally:
     """What a clinic has seen so far.
 
-    `counts` are by name, `refusals` by the service's word for them, `waits` the seconds until a decision was
+    `counts` are by name, `modes` those of decisions by mode, `refusals` by the service's word for them, `waits` the seconds until a decision was
     answered, retries included. `spent` is each episode's deficit as last answered, and `differing` lists
     requests that were answered otherwise when they were sent again.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
+    modes: dict[str, Counter[str]] = field(default_factory=dict)
     refusals: Counter[str] = field(default_factory=Counter)
     messages: dict[str, str] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
@@ -111,7 +112,18 @@ class Tally:
 
     def over_budget(self) -> list[str]:
         """Return the episodes whose ledger exceeds their budget."""
-        return [name for name, deficit in self.spent.items() if deficit > self.budget.get(name, np.inf)]
+        return [name for name, deficit in self.spent.items() if deficit > self.budget[name]]
+
+    def highest_share(self) -> float:
+        """Return the largest share of its budget that an episode has spent, 0 where none has one."""
+        shares = (
+            deficit / self.budget[name] for name, deficit in self.spent.items() if self.budget[name] > 0
+        )
+        return max(shares, default=0.0)
+
+    def wait_ms(self, share: float) -> float:
+        """Return the milliseconds within which this share of the decisions were answered."""
+        return 1000.0 * float(np.quantile(self.waits, share)) if self.waits else 0.0
 
 
 class Refusal(Exception):
@@ -134,6 +146,7 @@ class Clinic:
         token: What allows the clinic to decide and to report.
         truth: The true problem; the service sees only states and rewards.
         habits: What happens, and how often.
+        eta: The budget of an episode, where its answer names no other.
         labels: The texts of states and actions, where the service has them.
         watch: Called with every attempt, for example to write a history.
         called: What names of episodes begin with.
@@ -146,12 +159,13 @@ class Clinic:
         truth: FiniteMDP,
         habits: Habits,
         *,
+        eta: float = np.inf,
         labels: Mapping[str, Sequence[str]] | None = None,
         watch: Callable[[Attempt], None] | None = None,
         called: str = "stay",
     ) -> None:
         self.url, self.token, self.truth, self.habits = url, token, truth, habits
-        self.tally = Tally()
+        self.tally, self.eta = Tally(), eta
         self._labels = dict(labels or {})
         self._number = {text: a for a, text in enumerate(self._labels.get("action", ()))}
         self._watch, self._called = watch, called
@@ -219,7 +233,8 @@ class Clinic:
         if fault > 1.0 - self.habits.repeated:
             self.tally.counts["repeated requests"] += 1
             again = await self._until_answered(line, method, path, content, time.monotonic())
-            if again != reply:
+            # An episode that is begun again is no longer created: the status may differ, the bytes may not.
+            if again.body != reply.body:
                 self.tally.differing.append(f"{method} {path}: {reply.body!r}, then {again.body!r}")
         answer = json.loads(reply.body) if reply.body else {}
         if reply.status >= HTTPStatus.BAD_REQUEST:
@@ -310,7 +325,7 @@ class _Stay:
         state, _ = self.world.reset(seed=seed_for(self.habits.seed, self.name))
         opened = await self._ask("/v1/episodes", {"episode": self.name, "state": clinic.state(int(state))})
         tally.counts["episodes"] += 1
-        tally.budget[self.name] = float(opened.get("eta", np.inf))
+        tally.budget[self.name] = float(opened.get("eta", clinic.eta))
         over, t, earned = False, 0, 0.0
         while not over:
             after, reward, over, left = await self._step(t, int(state))
@@ -332,10 +347,7 @@ class _Stay:
         asked = time.monotonic()
         answer = await self._ask(f"{self.path}/decisions", {"t": t, "state": clinic.state(state)})
         tally.waits.append(time.monotonic() - asked)
-        tally.counts["decisions"] += 1
-        tally.counts["explored"] += bool(answer.get("explored"))
-        if "deficit" in answer:
-            tally.spent[self.name] = float(answer["deficit"])
+        self._count(answer)
         decided = clinic.number_of(answer["action"])
         played, known = decided, True
         what = chance.random()
@@ -369,6 +381,19 @@ class _Stay:
                 report.cancel()
             await self._ask(f"{self.path}/abandon", {"reason": "left early"})
         return int(after), float(reward), bool(terminated or cut), left
+
+    def _count(self, answer: Mapping[str, Any]) -> None:
+        """Count a decision: in all, and by the mode in which it was made."""
+        tally, recommended = self.tally, answer.get("recommended") or {}
+        seen = {
+            "decisions": True,
+            "explored": bool(answer["explored"]),
+            "recommended": bool(recommended.get("explored")),
+            "otherwise": bool(recommended) and recommended["action"] != answer["action"],
+        }
+        for counts in (tally.counts, tally.modes.setdefault(str(answer["mode"]), Counter())):
+            counts.update(name for name, fact in seen.items() if fact)
+        tally.spent[self.name] = float(answer["deficit"])
 
     async def _hand_in(self, outcome: Mapping[str, Any]) -> None:
         """Report an outcome: now, later or never."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
+import shutil
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,10 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chary.errors import CharyError, InvalidSetting
+from chary.service.deployment import Deployment
 from chary.service.line import Line
-from chary.storage.files import json_line, read_json
+from chary.service.tokens import SCOPES, mint
+from chary.storage.files import DRAFT, json_line, read_json, writing
 
 if TYPE_CHECKING:
+    from chary.service.declaring import Declaration
     from chary.service.engine import Answer, Engine
 
 # What `chary serve run` leaves beside the database while it runs, and the token of commands on this machine.
@@ -118,6 +123,54 @@ def engine_of(directory: Path) -> Iterator[Engine]:
         yield engine
     finally:
         engine.finish()
+
+
+def make(directory: Path, declaration: Declaration) -> str:
+    """Make a deployment with the token of commands on this machine; return what it promises.
+
+    It is made whole or not at all.
+
+    Raises:
+        InvalidSetting: if the folder exists and is not empty, or cannot be written.
+        CharyError: if the declaration does not describe a deployment.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InvalidSetting(
+            f"'DIR' must be new or empty, got {str(directory)!r}. Choose another one: nothing is overwritten."
+        )
+    draft = directory.with_name(f"{DRAFT}{secrets.token_hex(8)}")
+    try:
+        Deployment.create(draft, declaration)
+        standing = _make_operator(draft)
+        with writing(directory, "DIR"):
+            draft.rename(directory)
+            sync(directory.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return standing
+
+
+def _make_operator(directory: Path) -> str:
+    """Make the token of commands on this machine, and return what the deployment promises."""
+    made = mint(SCOPES, AUTHOR)
+    with engine_of(directory) as engine:
+        told = {"scopes": made.scopes, "label": AUTHOR, "expires": None, "author": AUTHOR}
+        settled(engine, engine.add_token(made.id, made.digest, **told))
+        standing = str(engine.deployment()["standing"])
+    secret = directory / OPERATOR
+    secret.touch(mode=0o600)
+    secret.write_text(made.text + "\n", encoding="ascii")
+    sync(secret)
+    return standing
+
+
+def sync(path: Path) -> None:
+    """Return once a file or the entries of a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def settled(engine: Engine, answer: Answer) -> dict[str, Any]:

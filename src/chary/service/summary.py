@@ -1,0 +1,154 @@
+"""A deployment in numbers, from its database: for a person at a terminal, whether the service runs or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from chary.errors import InvalidData, check_choice
+from chary.service.deployment import Deployment
+from chary.service.events import KINDS, Event
+from chary.service.store import Reader
+from chary.texts import shown
+
+# Reports of another action than the one decided; and of nothing that is known to have been played.
+_TAKEN = """
+SELECT
+  count(*) FILTER (WHERE json_extract(body, '$.action') IS NOT decision.action
+                   AND json_extract(body, '$.action') IS NOT NULL),
+  count(*) FILTER (WHERE json_extract(body, '$.action') IS NULL)
+FROM decision JOIN event ON event.seq = decision.taken
+"""
+_OVERRULED = """
+SELECT count(*) FROM decision JOIN event ON event.seq = decision.outcome
+WHERE decision.taken IS NULL AND json_extract(body, '$.action') != decision.action
+"""
+_OUTCOMES = """
+SELECT
+  count(*) FILTER (WHERE outcome IS NOT NULL),
+  count(*) FILTER (WHERE outcome IS NULL AND status != 'abandoned' AND NOT untaken),
+  count(*) FILTER (WHERE outcome IS NULL AND status = 'abandoned')
+FROM (
+  SELECT decision.outcome AS outcome, episode.status AS status,
+    decision.taken IS NOT NULL AND json_extract(event.body, '$.action') IS NULL AS untaken
+  FROM decision JOIN episode USING (begun) LEFT JOIN event ON event.seq = decision.taken
+)
+"""
+# The ledger of an episode is that of its last decision; its budget is in the event with which it began.
+_LEDGERS = """
+SELECT max(deficit), count(*) FILTER (WHERE deficit > eta), max(deficit / nullif(eta, 0)) FROM (
+  SELECT max(decision.deficit) AS deficit, coalesce(json_extract(body, '$.eta'), :eta) AS eta
+  FROM decision JOIN event ON event.seq = decision.begun GROUP BY decision.begun
+)
+"""
+
+
+def summary(directory: Path) -> dict[str, Any]:
+    """Return the numbers of a deployment.
+
+    Raises:
+        CharyError: if there is none, or its database cannot be read.
+    """
+    deployment = Deployment.open(directory)
+    reader = Reader(deployment.database)
+    ((events, head),) = reader.query(
+        "SELECT count(*), (SELECT hex(hash) FROM event ORDER BY seq DESC LIMIT 1) FROM event"
+    )
+    states = dict(reader.query("SELECT status, count(*) FROM episode GROUP BY status"))
+    ((decisions, explored, charged),) = reader.query(
+        "SELECT count(*), sum(explored), sum(charge) FROM decision"
+    )
+    ((overruled, untaken),) = reader.query(_TAKEN)
+    ((silently,),) = reader.query(_OVERRULED)
+    ((known, outstanding, lost),) = reader.query(_OUTCOMES)
+    eta = deployment.declaration.agent.get("eta")
+    ((highest, above, share),) = reader.query(_LEDGERS, [eta])
+    modes = reader.query("SELECT mode, count(*), sum(explored) FROM decision GROUP BY mode ORDER BY mode")
+    return {
+        "episodes": sum(states.values()),
+        "open": states.get("open", 0),
+        "closed": states.get("closed", 0),
+        "abandoned": states.get("abandoned", 0),
+        "decisions": decisions,
+        "explored": explored or 0,
+        "by_mode": {mode: {"decisions": count, "explored": tried} for mode, count, tried in modes},
+        "overruled": overruled + silently,
+        "not_taken": untaken,
+        "outcomes": known,
+        "outstanding": outstanding,
+        "lost": lost,
+        "eta": eta,
+        "charged": charged or 0.0,
+        "highest_ledger": highest or 0.0,
+        "highest_share_of_a_budget": share or 0.0,
+        "ledgers_above_their_budget": above,
+        "events": events,
+        "head": (head or "").lower(),
+    }
+
+
+def mode_now(directory: Path) -> dict[str, Any]:
+    """Return the mode in force, since when, by whom and why; `since` is None for that of the declaration."""
+    deployment = Deployment.open(directory)
+    rows = Reader(deployment.database).query(
+        "SELECT value, at FROM policy JOIN event USING (seq) WHERE name = 'mode'"
+    )
+    if not rows:
+        return {"mode": deployment.declaration.mode, "since": None, "author": None, "reason": None}
+    value, at = rows[0]
+    told = json.loads(value)
+    return {"mode": told["mode"], "since": _time(at), "author": told["author"], "reason": told["reason"]}
+
+
+def tokens(directory: Path) -> list[dict[str, Any]]:
+    """Return the tokens that were made: ids and labels, no secrets."""
+    reader = Reader(Deployment.open(directory).database)
+    rows = reader.query(
+        "SELECT id, label, scopes, at, expires, revoked IS NOT NULL FROM token JOIN event ON seq = added "
+        "ORDER BY added"
+    )
+    return [
+        {
+            "id": ident,
+            "label": label,
+            "scopes": json.loads(scopes),
+            "created": _time(at),
+            "expires": expires,
+            "revoked": bool(revoked),
+        }
+        for ident, label, scopes, at, expires, revoked in rows
+    ]
+
+
+def exported(
+    directory: Path, *, after: int = 0, kind: str | None = None, episode: str | None = None
+) -> Iterator[str]:
+    """Yield the events of a deployment in order, as lines of JSON, perhaps of one kind or episode alone.
+
+    The body of an event is the last entry of its line, in exactly the bytes that its hash is made of.
+
+    Raises:
+        CharyError: if there is no such kind or episode.
+    """
+    deployment = Deployment.open(directory)
+    reader = Reader(deployment.database)
+    if kind is not None:
+        check_choice("kind", kind, KINDS)
+    if episode is None:
+        events: Iterable[Event] = reader.events(after)
+    else:
+        events = reader.of_episode(deployment.identity(episode))
+        if not events:
+            raise InvalidData(f"'episode' must have begun, got {shown(episode)}, a name that was never used.")
+    for event in events:
+        if event.seq > after and kind in (None, event.kind):
+            told = {**event._asdict(), "prev": event.prev.hex(), "hash": event.hash.hex()}
+            del told["body"]
+            yield f'{json.dumps(told)[:-1]}, "body": {event.body}}}'
+
+
+def _time(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
