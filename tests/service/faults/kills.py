@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from tests.service.faults.nursery import Child, Nursery
 from tests.service.history import Finding, check
 from tests.service.log import broken_links, facts_of, identify_by
 
+from chary.service import clinic as clinic_module
 from chary.service.clinic import Attempt, Clinic, Habits
 from chary.service.line import Line, LineLost
 from chary.service.points import POINTS
@@ -53,7 +55,7 @@ def free_port() -> int:
 
 
 async def answers(line: Line, seconds: float = 30.0) -> float:
-    """Wait until the service answers, and return the seconds that took.
+    """Wait until the service answers, and return how many seconds that took.
 
     Raises:
         TimeoutError: if it does not.
@@ -68,7 +70,9 @@ async def answers(line: Line, seconds: float = 30.0) -> float:
     raise TimeoutError(f"the service did not answer within {seconds} s")
 
 
-async def kill_often(nursery: Nursery, directory: Path, token: str, *, kills: int, seed: int) -> Kills:
+async def kill_often(
+    nursery: Nursery, directory: Path, token: str, *, eta: float, kills: int, seed: int
+) -> Kills:
     """Kill the service of one deployment so many times under load, then stop it and check everything."""
     chance, found = Random(seed), Kills()
     port = free_port()
@@ -79,6 +83,8 @@ async def kill_often(nursery: Nursery, directory: Path, token: str, *, kills: in
         patience=120.0, seed=seed,
     )  # fmt: skip
     clinic = Clinic(url, token, ward(), habits, watch=attempts.append, called=f"kills {seed}")
+    # Without long pauses, so that many requests are under way at each kill.
+    clinic_module.LONGEST_PAUSE = clinic_module.PAUSE
     operator = asyncio.create_task(_operate(url, token, chance, attempts))
     patients = asyncio.create_task(clinic.run())
     line = Line(url, token, timeout=5.0)
@@ -114,7 +120,7 @@ async def kill_often(nursery: Nursery, directory: Path, token: str, *, kills: in
         found.findings.append(Finding("a service that is stopped ends with status 0", str(status)))
     facts = facts_of(directory)
     found.findings += [Finding("the chain is whole", problem) for problem in broken_links(directory)]
-    found.findings += check(attempts, facts, identify=identify_by(directory))
+    found.findings += check(attempts, facts, identify=identify_by(directory), eta=eta)
     found.attempts = len(attempts)
     found.acknowledged = sum(each.status is not None and each.status < 300 for each in attempts)
     found.events = len(facts)
@@ -147,7 +153,7 @@ async def _operate(url: str, token: str, chance: Random, attempts: list[Attempt]
         await asyncio.sleep(chance.uniform(0.5, 3.0))
 
 
-async def _ask_again(line: Line, attempts: list[Attempt], chance: Random):  # type: ignore[no-untyped-def]
+async def _ask_again(line: Line, attempts: list[Attempt], chance: Random) -> AsyncIterator[tuple[str, str]]:
     """Ask again, after all kills, for some of what was ever answered."""
     heard = [one for one in attempts if one.status is not None and one.status < 300 and one.method == "POST"]
     for one in chance.sample(heard, min(AGAIN, len(heard))):

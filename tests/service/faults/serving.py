@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from chary.service import committer, hosting, points
+from tests.service.faults import wards
 
-# So that a life of half a second meets snapshots and checkpoints.
-EVENTS_PER_SNAPSHOT, ROWS_PER_CHECKPOINT = 60, 40
+from chary.service import committer, hosting, points
+from chary.service.live import Live
+
+# So that a life of half a second meets checkpoints.
+ROWS_PER_CHECKPOINT = 40
 
 
 def serve(directory: str, port: int, point: str | None = None) -> int:
@@ -29,9 +33,15 @@ def plant(point: str) -> None:
 
 
 def shorten() -> None:
-    """Write snapshots and checkpoints often."""
+    """Write checkpoints often."""
     constants: dict[Any, dict[str, int]] = {committer: {"ROWS_PER_CHECKPOINT": ROWS_PER_CHECKPOINT}}
     for module, values in constants.items():
         for name, value in values.items():
             assert hasattr(module, name), name
             setattr(module, name, value)
+
+
+def warm() -> None:
+    """Load and compile what a service runs, and open nothing: a nursery calls this before it forks."""
+    with tempfile.TemporaryDirectory() as folder:
+        Live.new(wards.declared(Path(folder), "worlds")[0])
