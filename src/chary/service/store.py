@@ -23,6 +23,14 @@ CHUNKS = (64, 16, 4, 1)
 PAGE = 5000
 COLUMNS = "seq, kind, schema, episode, t, body, prev, hash, at, epoch"
 KEPT_SNAPSHOTS = 2
+# The columns of the projections, in the order in which their rows are written.
+COLUMNS_OF = {
+    "episode": "begun, id, status, ended",
+    "decision": "begun, t, seq, mode, action, explored, charge, deficit, taken, outcome",
+    "policy": "name, value, seq",
+    "token": "id, digest, scopes, label, expires, added, revoked",
+    "note": "begun, seq",
+}
 
 
 class Head(NamedTuple):
@@ -285,6 +293,15 @@ class Reader:
         """
         with readable(self.path):
             return list(self._connection.execute(sql, values))
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Let all queries inside see the database as it is now, whatever is written meanwhile."""
+        self.query("BEGIN")
+        try:
+            yield
+        finally:
+            self.query("ROLLBACK")
 
     def events(self, after: int = 0, upto: int | None = None) -> Iterator[Event]:
         """Yield the events after one, in order, up to and including another."""
