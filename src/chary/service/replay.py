@@ -1,4 +1,4 @@
-"""`chary audit replay`: every decision computed again by a fresh agent, and compared with the one recorded."""
+"""`chary audit replay`: every decision computed again by a fresh agent, and compared with the record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chary.texts import shown
 def replay(
     directory: str | Path, *, upto: int | None = None, progress: Callable[[int], None] | None = None
 ) -> Findings:
-    """Decide again all that was decided, from the first event on, and say where something else comes out.
+    """Decide again all that was decided, from the first event on, and say where something else results.
 
     Decisions are compared byte for byte, and so is the state at each event that a snapshot was taken of. After
     a difference the replay goes on from what was recorded.

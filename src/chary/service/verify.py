@@ -1,4 +1,4 @@
-"""`chary audit verify`: every event, its place in the chain, and all that is kept besides, against the events."""
+"""`chary audit verify`: every event, the chain, and all that is kept besides, against the events."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def _check_events(reader: Reader, rebuilt: _Rebuilt, found: Findings, wanted: by
     if not seen and wanted is not None:
         found.add(
             "head", seq,
-            f"The published head {wanted.hex()} is not in the chain, which ends at event {seq}: its end was cut "
-            "off, or it was written anew.",
+            f"The published head {wanted.hex()} is not in the chain, which ends at event {seq}: its end was "
+            "cut off, or it was written anew.",
         )  # fmt: skip
 
 
