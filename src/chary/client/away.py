@@ -56,12 +56,9 @@ class Baseline:
         for row in actions:
             if not isinstance(row, list) or len(row) != len(actions[0]) or not all(map(_is_index, row)):
                 raise Garbled
-        for texts in (states, labels):
-            if texts is not None and not (
-                isinstance(texts, list) and all(type(text) is str for text in texts)
-            ):
-                raise Garbled
-        return cls(actions, plan, states, labels)
+        if not (_are_texts(states) and _are_texts(labels)):
+            raise Garbled
+        return cls(actions, plan, states or (), labels or ())
 
     def decide(self, episode: str, t: int, state: int | str) -> Decided:
         """Return the baseline's decision.
@@ -223,6 +220,10 @@ class Outbox:
 
 def _is_index(value: object) -> bool:
     return type(value) is int and value >= 0
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(type(text) is str for text in value)
 
 
 def _line(report: Report) -> dict[str, Any]:

@@ -165,8 +165,8 @@ class Flows:
     def operate(self, method: str, path: str, fields: Mapping[str, Any]) -> Talk[Reply]:
         """Send a call of an operator once; it never waits in the outbox.
 
-        A late repetition could undo what somebody else has changed meanwhile. Stopping alone is repeated: nothing
-        is lost by stopping twice.
+        A late repetition could undo what somebody else has changed meanwhile. Stopping alone is repeated:
+        nothing is lost by stopping twice.
         """
         given = {name: value for name, value in fields.items() if value is not None}
         if method == "DELETE":

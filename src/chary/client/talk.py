@@ -53,8 +53,8 @@ class Patience:
     Args:
         timeout: Seconds for one attempt, > 0.
         deadline: Seconds for a call with all its attempts, > 0.
-        pause: Seconds before the second attempt, at most; every further one may wait twice as long. Pauses are
-            drawn at random, so that many clients do not come back at the same moment.
+        pause: Seconds before the second attempt, at most; every further one may wait twice as long. They
+            are drawn at random, so that many clients do not come back at the same moment.
         longest_pause: The longest of these pauses.
         away: Seconds for which a service that did not answer is taken to be away, before it is tried again.
         now: The clock, in seconds.

@@ -64,7 +64,7 @@ def serve(
     trust = None if certificate is None else _trust(Path(certificate), None if key is None else Path(key))
     if key is not None and certificate is None:
         raise InvalidSetting("'key' needs 'certificate'. Give both files, or none.")
-    listening = _listen(host, port, guarded=trust is not None or insecure)
+    listening = listening_at(host, port, guarded=trust is not None or insecure)
     with contextlib.closing(listening), _logging():
         engine = Engine.open(directory, connection=connection)
         log = logging.getLogger(logs.SERVICE)
@@ -199,7 +199,7 @@ def _trust(certificate: Path, key: Path | None) -> ssl.SSLContext:
     return trust
 
 
-def _listen(host: str, port: int, *, guarded: bool) -> socket.socket:
+def listening_at(host: str, port: int, *, guarded: bool) -> socket.socket:
     """Return a socket at an address, bound but not listening yet.
 
     Raises:

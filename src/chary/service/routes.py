@@ -93,7 +93,15 @@ def _correct(engine: Engine, call: Call) -> Answer:
 
 def _fallback(engine: Engine, call: Call) -> Answer:
     body: wire.Fallbacks = call.body
-    return engine.fallback(call.episode, [msgspec.structs.asdict(step) for step in body.steps])
+    return engine.fallback(call.episode, [_told(step) for step in body.steps])
+
+
+def _told(step: wire.FallbackStep) -> dict[str, Any]:
+    """Return what was said of a step; an outcome ends the episode only where it says so."""
+    told = {name: value for name, value in msgspec.structs.asdict(step).items() if value is not None}
+    if "reward" in told:
+        told.setdefault("terminated", False)
+    return told
 
 
 def _set_mode(engine: Engine, call: Call) -> Answer:

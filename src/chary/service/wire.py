@@ -1,8 +1,8 @@
 """What travels over HTTP: one type for every body that is accepted or answered.
 
 The types validate what comes in and give the OpenAPI document, together with those of `events`: most replies
-are the body of the event that was written. States and actions are whole numbers or the labels that the setting
-declares; rewards, budgets and charges are in the user's units. Fields that a type does not have are refused.
+are the body of the event that was written. States and actions are whole numbers or the labels that the
+setting declares; rewards, budgets and charges are in the user's units. Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class FallbackStep(Request, frozen=True):
     action: Action
     reward: Reward | None = None
     next_state: State | None = None
-    terminated: bool = False
+    terminated: bool | None = None
 
 
 class Fallbacks(Request, frozen=True):
