@@ -27,6 +27,8 @@ ALONE = "fallback"
 ROUNDING = 1e-9
 # A status after which it is unknown whether the request was carried out.
 UNKNOWN = frozenset({500, 502, 503, 504})
+# A status that says nothing about the request but that it was not carried out.
+BUSY = 429
 
 _PATH = re.compile(r"/v1/episodes/(?P<episode>[^/]+)/(?P<call>[a-z]+)(?:/(?P<t>\d+)/taken)?$")
 _CALLS = {
@@ -93,7 +95,7 @@ class _Asked:
     first_sent: float = math.inf
     first_heard: float = math.inf
     replies: set[bytes] = field(default_factory=set)
-    refusals: set[int] = field(default_factory=set)
+    last_refused: float = -math.inf
     unheard: int = 0
 
     @property
@@ -258,11 +260,13 @@ def _gather(attempts: Iterable[Attempted]) -> list[_Asked]:
             one.first_sent = min(one.first_sent, attempt.sent)
             if status is None or status in UNKNOWN:
                 one.unheard += 1
+            elif status == BUSY:
+                continue
             elif status < 300:
                 one.replies.add(reply)
                 one.first_heard = min(one.first_heard, attempt.done)
             else:
-                one.refusals.add(status)
+                one.last_refused = max(one.last_refused, attempt.sent)
     return list(asked.values())
 
 
@@ -320,6 +324,8 @@ def _the_answers(
         for one in acknowledged:
             if key.kind in ONCE and len(one.replies) > 1:
                 yield Finding("a retry is answered with the same bytes", f"{name}: {sorted(one.replies)}")
+            if key.kind in ONCE and one.last_refused > one.first_heard:
+                yield Finding("a retry is answered with the same bytes", f"{name}: answered, then refused")
         if key.kind in ONCE:
             if len(acknowledged) > 1:
                 yield Finding("one answer per key", f"{name}: {[one.content for one in acknowledged]}")

@@ -143,6 +143,11 @@ def answer_again(made: History, **body: Any) -> None:
     made.attempts.append(replace(attempt, sent=999.0, done=1000.0, reply=changed))
 
 
+def refuse_again(made: History) -> None:
+    attempt = made.attempts[made.number("begin")]
+    made.attempts.append(replace(attempt, sent=999.0, done=1000.0, status=409, reply=b"{}"))
+
+
 def swap(made: History) -> None:
     first, second = made.number("outcome", 0), made.number("outcome", 1)
     one, other = made.facts[first], made.facts[second]
@@ -186,6 +191,7 @@ def decide_after_the_end(made: History) -> None:
         (lambda made: repeat(made, "decide"), "one event per key"),
         (lambda made: repeat(made, "begin"), "names are never reused"),
         (lambda made: answer_again(made, action=0), "a retry is answered with the same bytes"),
+        (refuse_again, "a retry is answered with the same bytes"),
         (swap, "the log keeps the order of real time"),
         (explore_after_the_stop, "nothing explores after a stop"),
         (another_state, "one answer per key"),

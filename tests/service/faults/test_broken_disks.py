@@ -1,0 +1,121 @@
+"""A full or broken disk, or a sync that fails, at any call: the process ends, and the next start is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("apsw")
+
+from tests.service.faults import wards
+from tests.service.faults.breaking import FAULTS, attempts_of
+from tests.service.faults.kills import answers, free_port
+from tests.service.faults.nursery import Nursery
+from tests.service.history import check
+from tests.service.log import broken_links, facts_of, identify_by
+
+from chary.service.committer import STATUS
+from chary.service.engine import Engine
+from chary.service.line import Line, LineLost
+from chary.service.ward import ETA
+
+FULL = os.environ.get("CHARY_TESTS") == "full"
+BREAKING = "tests.service.faults.breaking"
+# A fault strikes every so many calls in the reduced form.
+STRIDE = 1 if FULL else 37
+# The prime spreads what is struck over openings, commits, snapshots and checkpoints.
+MOST = 400
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery("tests.service.faults.serving:warm", BREAKING) as warm:
+        yield warm
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("made") / "ward"
+    return folder, wards.make(folder)
+
+
+def told(directory: Path, answers: Path, fault: str, number: int) -> dict[str, Any]:
+    """Return the arguments of `breaking.play`."""
+    paths = {"directory": str(directory), "answers": str(answers)}
+    return {**paths, "fault": fault, "number": number, "seed": number}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_disk_that_fails_ends_the_process_and_loses_nothing(
+    nursery: Nursery, made: tuple[Path, str], tmp_path: Path, fault: str
+) -> None:
+    ended = []
+    for number in range(1, MOST, STRIDE):
+        directory, heard = tmp_path / f"ward {number}", tmp_path / f"answers {number}"
+        shutil.copytree(made[0], directory)
+        output = tmp_path / f"output {number}"
+        status = nursery.start(f"{BREAKING}:play", told(directory, heard, fault, number), output).wait()
+        said = output.read_text()
+        if status == 0:
+            # There are no more calls to strike: it ran to its end.
+            break
+        assert status in (STATUS, 2), said
+        assert len(said.strip().splitlines()) == 1, said
+        ended.append(status)
+        engine = Engine.open(directory)
+        engine.finish()
+        assert broken_links(directory) == []
+        attempts = attempts_of(heard) if heard.exists() else []
+        assert check(attempts, facts_of(directory), identify=identify_by(directory), eta=ETA) == []
+        shutil.rmtree(directory)
+    assert ended.count(STATUS) >= 3
+
+
+def test_a_process_whose_last_words_nobody_hears_ends_all_the_same(
+    nursery: Nursery, made: tuple[Path, str], tmp_path: Path
+) -> None:
+    directory = tmp_path / "ward"
+    shutil.copytree(made[0], directory)
+    mute = told(directory, tmp_path / "answers", "full", 60)
+    assert nursery.start(f"{BREAKING}:mute", mute, tmp_path / "output").wait() == STATUS
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_service_on_a_disk_that_fails_answers_nothing_more(
+    nursery: Nursery, made: tuple[Path, str], tmp_path: Path, fault: str
+) -> None:
+    directory, port = tmp_path / "ward", free_port()
+    shutil.copytree(made[0], directory)
+    number = 6 if fault == "unsynced" else 60
+    asked = {"directory": str(directory), "port": port, "fault": fault, "number": number}
+    child = nursery.start(f"{BREAKING}:serve", asked, tmp_path / "output")
+    heard = asyncio.run(_ask_until_it_is_gone(f"http://127.0.0.1:{port}", made[1]))
+    assert child.wait() == STATUS
+    assert "a commit failed" in (tmp_path / "output").read_text()
+    engine = Engine.open(directory)
+    for name, reply in heard:
+        answer = engine.begin(name, 0)
+        assert (answer.status, answer.body) == (200, reply)
+    engine.finish()
+    assert len(heard) >= 1
+
+
+async def _ask_until_it_is_gone(url: str, token: str) -> list[tuple[str, bytes]]:
+    line, heard = Line(url, token), []
+    await answers(line)
+    for number in range(1000):
+        body = json.dumps({"episode": f"patient {number}", "state": 0}).encode()
+        try:
+            reply = await line.call("POST", "/v1/episodes", body)
+        except LineLost:
+            return heard
+        assert reply.status == 201
+        heard.append((f"patient {number}", reply.body))
+    return heard
