@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, final
 
 import chary
+from chary.errors import Unwritable
 from chary.service import describing, events
 from chary.service.answers import Answer, Refused
 from chary.service.asking import Named
 from chary.service.committer import Committer
-from chary.service.connection import sqlite_version
+from chary.service.connection import Failed, sqlite_version
 from chary.service.deployment import Deployment, new_store
 from chary.service.events import encode
 from chary.service.operating import Operations
@@ -63,6 +64,11 @@ class Engine(Reports, Operations):
             # First of all: from here on nobody else writes events.
             epoch = store.take_over(deployment.number)
             loaded = load(deployment, reader, problem)
+        except Failed as problem:
+            os.close(lock)
+            raise Unwritable(
+                f"'directory' must be a deployment that can be written to, got {str(directory)!r}: {problem}."
+            ) from problem
         except BaseException:
             os.close(lock)
             raise
