@@ -157,7 +157,7 @@ def test_a_newer_schema_and_another_program_are_refused_and_left_alone(path: Pat
     inner.executescript(f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 99;")
     inner.close()
     before = path.read_bytes()
-    with pytest.raises(InvalidData, match="got 99, of a newer version. Upgrade chary"):
+    with pytest.raises(InvalidData, match=r"got 99, of a newer version\. Upgrade chary"):
         opened(path)
     assert path.read_bytes() == before
     inner = sqlite3.connect(path)
@@ -188,5 +188,5 @@ def test_connections_are_of_known_engines_and_versions(path: Path, monkeypatch: 
         connect(path, vfs="mine")
     assert sqlite_version("sqlite3") == sqlite3.sqlite_version
     monkeypatch.setattr(sqlite3, "sqlite_version", "3.31.1")
-    with pytest.raises(InvalidSetting, match="at least 3.37.0, got 3.31.1"):
+    with pytest.raises(InvalidSetting, match=r"at least 3\.37\.0, got 3\.31\.1"):
         connect(path)
