@@ -10,6 +10,7 @@ from typing import Any
 from tests.service.faults import wards
 
 from chary.service import committer, hosting, points
+from chary.service.engine import Engine
 from chary.service.live import Live
 
 # So that a life of half a second meets checkpoints.
@@ -45,3 +46,18 @@ def warm() -> None:
     """Load and compile what a service runs, and open nothing: a nursery calls this before it forks."""
     with tempfile.TemporaryDirectory() as folder:
         Live.new(wards.declared(Path(folder), "worlds")[0])
+
+
+def answer_early() -> None:
+    """Plant a bug: replies do not wait for the disk."""
+
+    async def at_once(engine: Engine, seq: int) -> None:
+        pass
+
+    setattr(Engine, "durable", at_once)  # noqa: B010 - planted
+
+
+if __name__ == "__main__":
+    if sys.argv[3:] == ["early"]:
+        answer_early()
+    sys.exit(serve(sys.argv[1], int(sys.argv[2])))

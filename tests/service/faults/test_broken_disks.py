@@ -108,7 +108,8 @@ def test_a_service_on_a_disk_that_fails_answers_nothing_more(
 
 
 async def _ask_until_it_is_gone(url: str, token: str) -> list[tuple[str, bytes]]:
-    line, heard = Line(url, token), []
+    line = Line(url, token)
+    heard: list[tuple[str, bytes]] = []
     await answers(line)
     for number in range(1000):
         body = json.dumps({"episode": f"patient {number}", "state": 0}).encode()
