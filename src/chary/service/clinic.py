@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -29,6 +30,8 @@ from chary.service.line import Line, LineLost, Reply
 AGAIN = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 # Seconds between two attempts, at first and at most.
 PAUSE, LONGEST_PAUSE = 0.05, 1.0
+# The longest delay of an outcome, as a multiple of the mean.
+LATEST = 3.0
 SHARES = ("late", "lost", "overruled", "skipped", "confirmed", "leaving", "repeated", "unheard")
 
 
@@ -95,8 +98,8 @@ class Attempt(NamedTuple):
 class Tally:
     """What a clinic has seen so far.
 
-    `counts` are by name, `modes` those of decisions by mode, `refusals` by the service's word for them, `waits` the seconds until a decision was
-    answered, retries included. `spent` is each episode's deficit as last answered, and `differing` lists
+    `counts` are by name, `modes` those of decisions by mode, `refusals` by the service's word for them,
+    `waits` the seconds until a decision was answered, retries included. `spent` is each episode's deficit as last answered, and `differing` lists
     requests that were answered otherwise when they were sent again.
     """
 
@@ -278,16 +281,16 @@ class Clinic:
         self.tally.refusals[refusal.code] += 1
         self.tally.messages.setdefault(refusal.code, str(refusal))
 
-    def errand(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def errand(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Do something that no bed waits for, such as a late report."""
         task = asyncio.create_task(self._errand(work))
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
         return task
 
-    async def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _errand(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except Refusal as refusal:
             self._note(refusal)
         except Unanswered:
@@ -339,7 +342,7 @@ class _Stay:
         tally.counts["completed"] += 1
         tally.returns.append(earned)
         if self.lost:
-            clinic.errand(self._give_up())
+            clinic.errand(self._give_up)
 
     async def _step(self, t: int, state: int) -> tuple[int, float, bool, bool]:
         """Play one step; return the next state, the reward, and whether the episode ended or was left."""
@@ -403,13 +406,13 @@ class _Stay:
             self.lost = True
         elif fate < self.habits.lost + self.habits.late:
             self.tally.counts["late outcomes"] += 1
-            self.reports.append(self.clinic.errand(self._report_later(outcome)))
+            self.reports.append(self.clinic.errand(partial(self._report_later, outcome)))
         else:
             await self._ask(f"{self.path}/outcomes", outcome)
 
     async def _report_later(self, outcome: Mapping[str, Any]) -> None:
         """Report an outcome after a while, on a line of its own."""
-        await asyncio.sleep(self.chance.exponential(self.habits.delay))
+        await asyncio.sleep(min(self.chance.exponential(self.habits.delay), LATEST * self.habits.delay))
         await self._on_own_line(f"{self.path}/outcomes", outcome)
 
     async def _give_up(self) -> None:

@@ -20,6 +20,7 @@ from chary.service.clinic import Clinic, Habits, Tally
 from chary.service.declaring import Declaration
 from chary.service.rehearsal import Hosted
 from chary.service.summary import summary
+from chary.service.verify import verify
 from chary.service.ward import (
     ETA,
     GRADES,
@@ -81,10 +82,11 @@ class Shown:
     restart_seconds: float
     answered_otherwise: int
     refused: dict[str, int]
+    refusals: dict[str, str]
     outstanding: int
     lost: int
     events: int
-    head: str
+    audit: str
 
     def describe(self) -> str:
         """Return it in words."""
@@ -110,10 +112,12 @@ class Shown:
             f"  Waiting      {self.median_ms:.0f} ms in the median, {self.p99_ms:.0f} ms at 99 %, with the "
             "restart",
             f"  Restart      {self.restart_seconds:.1f} s from SIGKILL to the next answer",
-            f"  Audit trail  {self.events:,} events, whole; the head of their chain is",
-            f"               {self.head}",
+            f"  Audit trail  {self.audit}",
         ]
-        lines += [f"  Refused      {number:,} requests ({code})" for code, number in self.refused.items()]
+        lines += [
+            f"  Refused      {number:,} requests, the first of them: {self.refusals[code]}"
+            for code, number in self.refused.items()
+        ]
         return "\n".join(lines)
 
 
@@ -156,7 +160,7 @@ async def show(folder: Path, say: Say, *, pace: float = 1.0) -> Shown:
         told = _Told(clinic.tally, say, began)
         say(f"[{_clock(began)}] {BEDS} beds fill. Mode apprentice: today's rule decides, chary learns.")
         await told.lines(APPRENTICE * pace)
-        await _operate(hosted, directory, "PUT", "/v1/mode", {"mode": "budgeted", "reason": "what was shown"})
+        await _operate(directory, "PUT", "/v1/mode", {"mode": "budgeted", "reason": "what was shown"})
         say(f"[{_clock(began)}] Mode budgeted: chary decides, within the budget of each patient.")
         await told.lines(BUDGETED * pace / 2)
         open_now = clinic.tally.counts["episodes"] - clinic.tally.counts["completed"]
@@ -165,7 +169,7 @@ async def show(folder: Path, say: Say, *, pace: float = 1.0) -> Shown:
         restart = await asyncio.to_thread(hosted.start)
         say(f"[{_clock(began)}] Started again, it answers after {restart:.1f} s. Beds repeat what got lost.")
         await told.lines(BUDGETED * pace / 2)
-        await _operate(hosted, directory, "POST", "/v1/stop", {"reason": "the end of the demonstration"})
+        await _operate(directory, "POST", "/v1/stop", {"reason": "the end of the demonstration"})
         say(f"[{_clock(began)}] The kill switch: mode stopped, today's rule alone decides.")
         await told.lines(STOPPED * pace)
         clinic.stop()
@@ -173,11 +177,13 @@ async def show(folder: Path, say: Say, *, pace: float = 1.0) -> Shown:
         tally = await beds
         await asyncio.to_thread(hosted.stop)
         say(f"[{_clock(began)}] The service has stopped; its audit trail is checked.")
-    # verify
-    return _shown(tally, summary(directory), time.monotonic() - began, restart)
+    findings = await asyncio.to_thread(verify, directory)
+    for each in findings.found:
+        say(each.message)
+    return _shown(tally, summary(directory), findings.describe(), time.monotonic() - began, restart)
 
 
-def _shown(tally: Tally, found: dict[str, Any], seconds: float, restart: float) -> Shown:
+def _shown(tally: Tally, found: dict[str, Any], audit: str, seconds: float, restart: float) -> Shown:
     counted = ("decisions", "explored", "recommended", "otherwise")
     clinic = (
         *("episodes", "completed", "abandoned", "answers", "overruled", "not taken", "confirmed"),
@@ -202,10 +208,11 @@ def _shown(tally: Tally, found: dict[str, Any], seconds: float, restart: float) 
         restart_seconds=restart,
         answered_otherwise=len(tally.differing),
         refused=dict(tally.refusals),
+        refusals=tally.messages,
         outstanding=found["outstanding"],
         lost=found["lost"],
         events=found["events"],
-        head=found["head"],
+        audit=audit,
     )
 
 
@@ -229,10 +236,13 @@ class _Told:
             )
 
 
-async def _operate(hosted: Hosted, directory: Path, method: str, path: str, body: dict[str, Any]) -> None:
-    service = local.running(directory)
-    assert service is not None
-    await asyncio.to_thread(local.call, service, directory, method, path, body)
+async def _operate(directory: Path, method: str, path: str, body: dict[str, Any]) -> None:
+    def call() -> None:
+        service = local.running(directory)
+        assert service is not None
+        local.call(service, directory, method, path, body)
+
+    await asyncio.to_thread(call)
 
 
 def _clock(began: float) -> str:

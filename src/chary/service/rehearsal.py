@@ -47,7 +47,7 @@ class NotServing(CharyError):
 class Hosted:
     """The service of a deployment as a process of its own, on a free port of this machine.
 
-    Use it as a context manager: at the end the process has ended.
+    Used as a context manager, it ends the process at the end.
 
     Args:
         directory: The deployment.
@@ -61,7 +61,6 @@ class Hosted:
         self.url, self._port = "", 0
 
     def __enter__(self) -> Hosted:
-        self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -261,6 +260,7 @@ def rehearse(
     labels = {"state": problem.states, "action": problem.actions}
     eta = math.inf if problem.spec.eta is None else problem.spec.eta
     with Hosted(copy) as hosted:
+        hosted.start()
         say(f"A copy of {directory} answers at {hosted.url}; {habits.beds} beds fill for {seconds:g} s.")
         clinic = Clinic(
             hosted.url,

@@ -90,6 +90,12 @@ def summary(directory: Path) -> dict[str, Any]:
     }
 
 
+def last_event(directory: Path) -> int:
+    """Return the number of the last event."""
+    ((last,),) = Reader(Deployment.open(directory).database).query("SELECT coalesce(max(seq), 0) FROM event")
+    return int(last)
+
+
 def mode_now(directory: Path) -> dict[str, Any]:
     """Return the mode in force, since when, by whom and why; `since` is None for that of the declaration."""
     deployment = Deployment.open(directory)
