@@ -166,17 +166,23 @@ class Deployment:
         return lock
 
 
-def new_store(deployment: Deployment, *, connection: str = "sqlite3", vfs: str | None = None) -> Store:
+def open_store(
+    deployment: Deployment, *, connection: str = "sqlite3", vfs: str | None = None, new: bool = False
+) -> Store:
     """Return the store of a deployment, its schema brought up to date.
 
     Raises:
-        CharyError: if it is damaged, of a newer schema, or of another program.
+        CharyError: if it is damaged, of a newer schema, or of another program; empty, unless it is `new`.
     """
     try:
         store = Store(deployment.database, engine=connection, vfs=vfs)
     except Failed as problem:
         raise InvalidData(f"{str(deployment.database)!r} must be readable, got {problem}.") from problem
-    store.prepare()
+    try:
+        store.prepare(new=new)
+    except BaseException:
+        store.close()
+        raise
     return store
 
 

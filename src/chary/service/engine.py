@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -19,7 +20,7 @@ from chary.service.answers import Answer, Refused
 from chary.service.asking import Named
 from chary.service.committer import Committer
 from chary.service.connection import Failed, sqlite_version
-from chary.service.deployment import Deployment, new_store
+from chary.service.deployment import Deployment, open_store
 from chary.service.events import encode
 from chary.service.operating import Operations
 from chary.service.records import OPEN
@@ -56,22 +57,19 @@ class Engine(Reports, Operations):
         """
         began = time.perf_counter()
         deployment = Deployment.open(directory)
-        lock = deployment.take_lock()
-        try:
-            store = new_store(deployment, connection=connection, vfs=vfs)
+        with ExitStack() as undone:
+            lock = deployment.take_lock()
+            undone.callback(os.close, lock)
+            undone.enter_context(_writable(deployment))
+            store = open_store(deployment, connection=connection, vfs=vfs)
+            undone.callback(store.close)
             reader = Reader(deployment.database, engine=connection, vfs=vfs)
+            undone.callback(reader.close)
             problem = check_first(deployment, reader)
             # First of all: from here on nobody else writes events.
             epoch = store.take_over(deployment.number)
             loaded = load(deployment, reader, problem)
-        except Failed as problem:
-            os.close(lock)
-            raise Unwritable(
-                f"'directory' must be a deployment that can be written to, got {str(directory)!r}: {problem}."
-            ) from problem
-        except BaseException:
-            os.close(lock)
-            raise
+            undone.pop_all()
         committer = Committer(store, loaded.head.seq)
         engine = cls(deployment, lock, loaded.live, committer, reader)
         version = sqlite_version(connection)
@@ -225,3 +223,15 @@ class Engine(Reports, Operations):
         self._committer.finish()
         self._reader.close()
         os.close(self._lock)
+
+
+@contextmanager
+def _writable(deployment: Deployment) -> Iterator[None]:
+    """Turn what SQLite refuses at the start into one sentence."""
+    try:
+        yield
+    except Failed as problem:
+        raise Unwritable(
+            f"'directory' must be a deployment that can be written to, got {str(deployment.directory)!r}: "
+            f"{problem}."
+        ) from problem

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import chary
 from chary.errors import CharyError, InvalidData
 from chary.service.declaring import Problem
-from chary.service.deployment import Deployment, new_store
+from chary.service.deployment import Deployment, open_store
 from chary.service.events import (
     NOTHING,
     Body,
@@ -45,7 +45,7 @@ def found(deployment: Deployment) -> None:
     Raises:
         Failed: if the disk refuses.
     """
-    store = new_store(deployment)
+    store = open_store(deployment, new=True)
     try:
         live = Live.new(deployment.declaration)
         store.take_over(deployment.number)

@@ -164,16 +164,23 @@ class Store:
         self.epoch = 0
         self.head = Head(0, NOTHING)
 
-    def prepare(self) -> None:
+    def prepare(self, *, new: bool = False) -> None:
         """Set the connection up, and bring the schema to that of this version.
 
+        Args:
+            new: Whether the database is empty, to be filled.
+
         Raises:
-            InvalidData: if the database is damaged, of a newer schema, or of another program.
+            InvalidData: if the database is damaged, empty, of a newer schema, or of another program.
         """
         with readable(self.path):
             run = self._connection.execute
             run(f"PRAGMA busy_timeout = {PATIENCE_MS}")
-            schema_of(self._connection)
+            if not schema_of(self._connection) and not new:
+                raise InvalidData(
+                    f"{self.path.name!r} must begin with the event of a deployment, got an empty database. "
+                    "Restore the last backup."
+                )
             ((journal,),) = run("PRAGMA journal_mode = WAL")
             if journal != "wal":
                 raise InvalidData(
