@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> Path:
 
 def opened(path: Path, engine: str = "sqlite3") -> Store:
     store = Store(path, engine=engine)
-    store.prepare()
+    store.prepare(new=True)
     store.take_over("here")
     return store
 
@@ -170,7 +170,7 @@ def test_a_newer_schema_and_another_program_are_refused_and_left_alone(path: Pat
 def test_another_deployment_is_refused(path: Path) -> None:
     opened(path)
     store = Store(path)
-    store.prepare()
+    store.prepare(new=True)
     with pytest.raises(InvalidData, match="'there', got one of 'here'"):
         store.take_over("there")
 
