@@ -269,7 +269,7 @@ def test_a_change_of_mode_that_comes_too_late_changes_nothing(clinic: Direct) ->
     assert clinic.call("PUT", "/v1/mode", wanted).status == 200
     assert clinic.call("POST", "/v1/stop", {"reason": "enough"}).json()["mode"] == "stopped"
     late = clinic.call("PUT", "/v1/mode", wanted)
-    assert (late.status, late.json()["error"]) == (409, "changed")
+    assert (late.status, late.json()["error"]) == (409, "contradiction")
     assert clinic.engine.mode == "stopped"
 
 

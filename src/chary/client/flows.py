@@ -5,7 +5,6 @@ The calls are generators, see `talk`; `clients` drives them with threads and wit
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, final
 from urllib.parse import quote, urlencode
@@ -219,26 +218,11 @@ class Flows:
         """Deliver what waits of an episode, or of all, in order."""
         for report in self._outbox.of(episode):
             try:
-                yield from self._report(report.request)
+                yield from self._ask(report.request, _reply)
             except Rejected as refused:
                 self._outbox.delivered(report, refused)
             else:
                 self._outbox.delivered(report)
-
-    def _report(self, request: Request) -> Talk[None]:
-        """Send a report that has waited.
-
-        Where the service had decided the step, and its reply was not heard, what was played instead is an
-        override of that decision.
-        """
-        try:
-            yield from self._ask(request, _reply)
-        except Rejected as refused:
-            if refused.code != "contradiction" or not request.path.endswith("/fallbacks"):
-                raise
-            step = json.loads(request.body)["steps"][0]
-            path = request.path.removesuffix("fallbacks") + f"decisions/{step['t']}/taken"
-            yield from self._ask(Request("POST", path, encoded({"action": step["action"]})), _reply)
 
     def _play(self, episode: str, t: int, state: Named) -> Decided | None:
         """Play the baseline and report it later; None where that is not wanted or not possible."""

@@ -20,6 +20,7 @@ from chary.texts import clipped, visible
 T = TypeVar("T", bound=msgspec.Struct)
 
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 # Characters of a parser's own words in a message.
 _LONGEST_WORDS = 200
@@ -62,9 +63,10 @@ class Body(Generic[T]):
 
     def _check_depth(self, body: bytes) -> None:
         """Take the innermost brackets away, level by level: what is left then lies too deep."""
-        brackets = _TEXTS.sub(b"", body).translate(None, _NO_BRACKETS)
+        # One kind of bracket, so that a pass takes away one level, not two.
+        brackets = _TEXTS.sub(b"", body).translate(_ONE_KIND, _NO_BRACKETS)
         for _ in range(self._depth):
-            brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+            brackets = brackets.replace(b"[]", b"")
             if not brackets:
                 return
         raise Refused(

@@ -106,11 +106,7 @@ def _told(step: wire.FallbackStep) -> dict[str, Any]:
 
 def _set_mode(engine: Engine, call: Call) -> Answer:
     body: wire.SetMode = call.body
-    if body.before not in (None, engine.mode) and body.mode != engine.mode:
-        raise Refused(
-            409, "changed", f"The mode must still be {body.before}, and it is {engine.mode} now.", engine.head
-        )
-    return engine.set_mode(body.mode, author=_author(call), reason=body.reason)
+    return engine.set_mode(body.mode, author=_author(call), reason=body.reason, before=body.before)
 
 
 def _set_eta(engine: Engine, call: Call) -> Answer:
@@ -294,7 +290,7 @@ ROUTES = (
         "report",
         "Report steps played while the service was away",
         wire.Fallbacks,
-        {200: dict[str, Any]},
+        {200: events.FallbacksNoted},
         write=_fallback,
     ),
     Route(
