@@ -60,8 +60,11 @@ def verify(directory: str | Path, *, head: str | None = None) -> Findings:
                 if said != "ok":
                     found.add("database", None, f"SQLite found in the database: {said}.")
             rebuilt = _Rebuilt()
-            _check_events(reader, rebuilt, found, wanted)
-            _check_projections(reader, rebuilt, found)
+            try:
+                _check_events(reader, rebuilt, found, wanted)
+                _check_projections(reader, rebuilt, found)
+            except sqlite3.IntegrityError as problem:
+                found.add("chain", None, f"Events contradict each other, and no table follows: {problem}.")
             _check_apart(deployment, reader, rebuilt, found)
             _check_snapshots(reader, found)
     finally:
@@ -128,18 +131,21 @@ class _Memory:
 def _check_events(reader: Reader, rebuilt: _Rebuilt, found: Findings, wanted: bytes | None) -> None:
     seq, prev, seen = 0, NOTHING, wanted is None
     for event in reader.events():
+        intact = is_intact(event, event.prev)
         if event.seq != seq + 1:
             found.add("chain", event.seq, f"Event {event.seq} follows {seq}: those between are missing.")
         elif event.prev != prev:
             found.add(
                 "chain", event.seq, f"Event {event.seq} does not follow event {seq}: its 'prev' differs."
             )
-        if not is_intact(event, event.prev):
+        if not intact:
             found.add("event", event.seq, f"Event {event.seq} was changed: its hash does not agree.")
         seq, prev = event.seq, event.hash
         seen |= event.hash == wanted
         found.events += 1
         found.decisions += event.kind == "decided"
+        if not intact:
+            continue
         try:
             facts = event.facts()
         except InvalidData as problem:
