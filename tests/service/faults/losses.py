@@ -33,6 +33,7 @@ class Losses:
 
     losses: int = 0
     acknowledged: int = 0
+    explored: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
@@ -131,6 +132,8 @@ def pull_the_plug(
             total.dropped.update(_dropped(disk.steps[:at], before, content))
             total.findings += after_loss(folder, content, known, eta, chance)
         past = known
+        facts = facts_of(folder)
+        total.explored += sum(bool(fact.body["explored"]) for fact in facts if fact.kind == "decide")
     return total
 
 

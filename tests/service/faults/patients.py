@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from chary.service.answers import Answer, Refused
 from chary.service.engine import Engine
@@ -103,7 +103,7 @@ def call(engine: Engine, request: Request) -> Answer:
         return engine.stop(author="a test", reason=body["reason"])
     if path == "/v1/eta":
         return engine.set_eta(body["eta"], author="a test", reason=body["reason"])
-    name, what = parts[1], parts[2]
+    name, what = unquote(parts[1]), parts[2]
     if len(parts) == 5:
         return engine.taken(name, int(parts[3]), body["action"])
     if what == "decisions":

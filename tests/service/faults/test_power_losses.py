@@ -32,6 +32,7 @@ def test_nothing_acknowledged_is_lost_to_a_power_loss(tmp_path: Path) -> None:
     # The losses are real: the log that was being written lost sectors in many of them.
     assert found.dropped["chary.db-wal"] >= 8
     assert found.acknowledged > 1000
+    assert found.explored > 20
 
 
 @pytest.mark.slow
