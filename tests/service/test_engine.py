@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -339,3 +340,11 @@ def test_both_libraries_of_sqlite_run_it(tmp_path: Path) -> None:
         assert engine.about["sqlite"].startswith("apsw 3.")
     with running(directory) as engine:
         assert engine.begin("bed", 0) == answer._replace(status=200)
+
+
+def test_a_name_stands_for_its_keyed_hash(tmp_path: Path) -> None:
+    deployment = Deployment.open(make(tmp_path))
+    for name in ("bed", "", "x" * 200, "\udc80 \u00e9"):
+        encoded = name.encode("utf-8", "surrogatepass")
+        whole = hmac.new(deployment.secret, encoded, "sha256").hexdigest()
+        assert deployment.identity(name) == whole[:32]
