@@ -228,8 +228,9 @@ def _status(*, directory: Directory, as_json: Json = False) -> None:
     by_mode = counts.pop("by_mode")
     show(("", str(directory)), [(name.replace("_", " "), _number(value)) for name, value in counts.items()])
     say()
-    modes = [(mode, f"{each['decisions']:,}", f"{each['explored']:,}") for mode, each in by_mode.items()]
-    show(("mode", "decisions", "explored"), modes)
+    names = ("decisions", "explored", "charged")
+    modes = [(mode, *(_number(each[name]) for name in names)) for mode, each in by_mode.items()]
+    show(("mode", *names), modes)
 
 
 def _backup(

@@ -99,8 +99,8 @@ class Tally:
     """What a clinic has seen so far.
 
     `counts` are by name, `modes` those of decisions by mode, `refusals` by the service's word for them,
-    `waits` the seconds until a decision was answered, retries included. `spent` is each episode's deficit as last answered, and `differing` lists
-    requests that were answered otherwise when they were sent again.
+    `waits` the seconds until a decision was answered, retries included. `spent` is each episode's deficit as
+    last answered, and `differing` lists requests that were answered otherwise when they were sent again.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -237,7 +237,8 @@ class Clinic:
             self.tally.counts["repeated requests"] += 1
             again = await self._until_answered(line, method, path, content, time.monotonic())
             # An episode that is begun again is no longer created: the status may differ, the bytes may not.
-            if again.body != reply.body:
+            # A refusal says how things stand, which may have changed.
+            if again.body != reply.body and reply.status < HTTPStatus.BAD_REQUEST:
                 self.tally.differing.append(f"{method} {path}: {reply.body!r}, then {again.body!r}")
         answer = json.loads(reply.body) if reply.body else {}
         if reply.status >= HTTPStatus.BAD_REQUEST:

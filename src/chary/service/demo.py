@@ -203,7 +203,7 @@ def _shown(tally: Tally, found: dict[str, Any], audit: str, seconds: float, rest
         median_ms=tally.wait_ms(0.5),
         p99_ms=tally.wait_ms(0.99),
         eta=ETA,
-        highest_ledger=found["highest_ledger"],
+        highest_ledger=found["largest_deficit"],
         ledgers_above_eta=found["ledgers_above_their_budget"],
         restart_seconds=restart,
         answered_otherwise=len(tally.differing),

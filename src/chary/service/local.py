@@ -154,8 +154,10 @@ def _make_operator(directory: Path) -> str:
     """Make the token of commands on this machine, and return what the deployment promises."""
     made = mint(SCOPES, AUTHOR)
     with engine_of(directory) as engine:
-        told = {"scopes": made.scopes, "label": AUTHOR, "expires": None, "author": AUTHOR}
-        settled(engine, engine.add_token(made.id, made.digest, **told))
+        added = engine.add_token(
+            made.id, made.digest, scopes=made.scopes, label=AUTHOR, expires=None, author=AUTHOR
+        )
+        settled(engine, added)
         standing = str(engine.deployment()["standing"])
     secret = directory / OPERATOR
     secret.touch(mode=0o600)

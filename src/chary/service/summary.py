@@ -12,34 +12,16 @@ from chary.errors import InvalidData, check_choice
 from chary.service.deployment import Deployment
 from chary.service.events import KINDS, Event
 from chary.service.store import Reader
+from chary.service.views import Views
 from chary.texts import shown
 
-# Reports of another action than the one decided; and of nothing that is known to have been played.
-_TAKEN = """
-SELECT
-  count(*) FILTER (WHERE json_extract(body, '$.action') IS NOT decision.action
-                   AND json_extract(body, '$.action') IS NOT NULL),
-  count(*) FILTER (WHERE json_extract(body, '$.action') IS NULL)
-FROM decision JOIN event ON event.seq = decision.taken
-"""
-_OVERRULED = """
-SELECT count(*) FROM decision JOIN event ON event.seq = decision.outcome
-WHERE decision.taken IS NULL AND json_extract(body, '$.action') != decision.action
-"""
-_OUTCOMES = """
-SELECT
-  count(*) FILTER (WHERE outcome IS NOT NULL),
-  count(*) FILTER (WHERE outcome IS NULL AND status != 'abandoned' AND NOT untaken),
-  count(*) FILTER (WHERE outcome IS NULL AND status = 'abandoned')
-FROM (
-  SELECT decision.outcome AS outcome, episode.status AS status,
-    decision.taken IS NOT NULL AND json_extract(event.body, '$.action') IS NULL AS untaken
-  FROM decision JOIN episode USING (begun) LEFT JOIN event ON event.seq = decision.taken
-)
+_REPORTS = """
+SELECT count(outcome), coalesce(sum(taken IS NOT NULL AND json_extract(body, '$.action') IS NULL), 0)
+FROM decision LEFT JOIN event ON event.seq = decision.taken
 """
 # The ledger of an episode is that of its last decision; its budget is in the event with which it began.
 _LEDGERS = """
-SELECT max(deficit), count(*) FILTER (WHERE deficit > eta), max(deficit / nullif(eta, 0)) FROM (
+SELECT count(*) FILTER (WHERE deficit > eta), max(deficit / nullif(eta, 0)) FROM (
   SELECT max(decision.deficit) AS deficit, coalesce(json_extract(body, '$.eta'), :eta) AS eta
   FROM decision JOIN event ON event.seq = decision.begun GROUP BY decision.begun
 )
@@ -52,41 +34,25 @@ def summary(directory: Path) -> dict[str, Any]:
     Raises:
         CharyError: if there is none, or its database cannot be read.
     """
-    deployment = Deployment.open(directory)
-    reader = Reader(deployment.database)
-    ((events, head),) = reader.query(
-        "SELECT count(*), (SELECT hex(hash) FROM event ORDER BY seq DESC LIMIT 1) FROM event"
+    eta = Deployment.open(directory).declaration.agent.get("eta")
+    views = Views(directory)
+    query = views.reader.query
+    ((outcomes, untaken),) = query(_REPORTS)
+    ((above, share),) = query(_LEDGERS, [eta])
+    modes = query(
+        "SELECT mode, count(*), sum(explored), sum(charge) FROM decision GROUP BY mode ORDER BY mode"
     )
-    states = dict(reader.query("SELECT status, count(*) FROM episode GROUP BY status"))
-    ((decisions, explored, charged),) = reader.query(
-        "SELECT count(*), sum(explored), sum(charge) FROM decision"
-    )
-    ((overruled, untaken),) = reader.query(_TAKEN)
-    ((silently,),) = reader.query(_OVERRULED)
-    ((known, outstanding, lost),) = reader.query(_OUTCOMES)
-    eta = deployment.declaration.agent.get("eta")
-    ((highest, above, share),) = reader.query(_LEDGERS, [eta])
-    modes = reader.query("SELECT mode, count(*), sum(explored) FROM decision GROUP BY mode ORDER BY mode")
     return {
-        "episodes": sum(states.values()),
-        "open": states.get("open", 0),
-        "closed": states.get("closed", 0),
-        "abandoned": states.get("abandoned", 0),
-        "decisions": decisions,
-        "explored": explored or 0,
-        "by_mode": {mode: {"decisions": count, "explored": tried} for mode, count, tried in modes},
-        "overruled": overruled + silently,
+        **views.counts(),
+        "outcomes": outcomes,
         "not_taken": untaken,
-        "outcomes": known,
-        "outstanding": outstanding,
-        "lost": lost,
         "eta": eta,
-        "charged": charged or 0.0,
-        "highest_ledger": highest or 0.0,
         "highest_share_of_a_budget": share or 0.0,
         "ledgers_above_their_budget": above,
-        "events": events,
-        "head": (head or "").lower(),
+        "by_mode": {
+            mode: {"decisions": count, "explored": explored, "charged": charged}
+            for mode, count, explored, charged in modes
+        },
     }
 
 
@@ -110,22 +76,11 @@ def mode_now(directory: Path) -> dict[str, Any]:
 
 
 def tokens(directory: Path) -> list[dict[str, Any]]:
-    """Return the tokens that were made: ids and labels, no secrets."""
-    reader = Reader(Deployment.open(directory).database)
-    rows = reader.query(
-        "SELECT id, label, scopes, at, expires, revoked IS NOT NULL FROM token JOIN event ON seq = added "
-        "ORDER BY added"
-    )
+    """Return the tokens that were made, with times as people read them: ids and labels, no secrets."""
+    times = ("created", "revoked")
     return [
-        {
-            "id": ident,
-            "label": label,
-            "scopes": json.loads(scopes),
-            "created": _time(at),
-            "expires": expires,
-            "revoked": bool(revoked),
-        }
-        for ident, label, scopes, at, expires, revoked in rows
+        {**each, **{name: None if each[name] is None else _time(each[name]) for name in times}}
+        for each in Views(directory).tokens()
     ]
 
 
