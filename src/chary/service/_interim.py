@@ -29,10 +29,10 @@ def install() -> None:
         plain_act(self, episode, t, state)
 
     class Explained:
-        choice = (0, 0.0, False)
-
-        def to_plain(self) -> dict[str, Any]:
-            return {}
+        action, charge, explored = 0, 0.0, False
+        plan = t = state = baseline = 0
+        deficit = remaining = 0.0
+        actions = proposals = ()
 
     class Made:
         digest = "interim"
@@ -41,6 +41,6 @@ def install() -> None:
             pass
 
     wrong.act, wrong.begin, wrong.__init__, wrong.apply = act, begin, init, apply
-    wrong.explain = lambda self, episode, t, state: Explained()
+    wrong.recommend = wrong.explain = lambda self, episode, t, state: Explained()
     wrong.taken = wrong.tighten = wrong.adopt = lambda self, *args: None
     wrong.draft = lambda self: Made()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import chary
@@ -15,7 +16,37 @@ def explanation(live: Live, identity: str, t: int, state: int) -> dict[str, Any]
     """Return values and charges of all actions at a step; None where the episode has ended."""
     if not live.is_open(identity):
         return None
-    return live.agent.explain(identity, t, state).to_plain()
+    told = live.agent.explain(identity, t, state)
+    return {
+        "t": told.t,
+        "state": told.state,
+        "plan": told.plan,
+        "baseline": told.baseline,
+        "deficit": told.deficit,
+        "remaining": _finite(told.remaining),
+        "proposals": list(told.proposals),
+        "actions": [_action(view, live.problem.actions) for view in told.actions],
+    }
+
+
+def _action(view: ActionView, labels: Sequence[str]) -> dict[str, Any]:
+    amounts = {name: _finite(getattr(view, name)) for name in ("lower", "upper", "mean", "sd", "charge")}
+    vote = None
+    if view.vote is not None:
+        vote = {"within": view.vote.within, "worlds": view.vote.worlds}
+    return {
+        "action": view.action,
+        "label": labels[view.action] if labels else None,
+        "baseline": view.baseline,
+        **amounts,
+        "vote": vote,
+        "affordable": view.affordable,
+        "why_not": view.why_not,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def baseline(live: Live) -> dict[str, Any]:

@@ -281,9 +281,10 @@ class Live:
 
     def _recommended(self, identity: str, t: int, s: int) -> Recommended:
         """Return what mode budgeted would do at a step; nothing changes."""
-        explained = self.agent.explain(identity, t, s)
-        action, charge, explored = explained.choice
-        return Recommended(action=action, charge=charge, explored=explored, label=self._label(action))
+        told = self.agent.recommend(identity, t, s)
+        return Recommended(
+            action=told.action, charge=told.charge, explored=told.explored, label=self._label(told.action)
+        )
 
 
 def new_agent(problem: Problem, declaration: Declaration) -> TabularAgent:
