@@ -22,9 +22,9 @@ from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER
+from chary.planner.explorers import Shorts
 from chary.planner.plan import (
     PlanOptions,
-    Shorts,
     TabularPlan,
     check_cap,
     explorer_of,

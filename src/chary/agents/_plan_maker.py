@@ -20,7 +20,7 @@ from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.risk_calibration import RiskRecord
-from chary.planner.plan import Shorts
+from chary.planner.explorers import Explorers
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.standing import Grounds
 from chary.storage.sealed import as_array
@@ -57,7 +57,7 @@ class PlanMaker(ABC, Generic[P]):
         self.plans = self.version = 0
         self._plan: P | None = None
         self._journal: deque[Columns] = deque()
-        self.explorers: dict[int, Shorts] = {}
+        self.explorers = Explorers()
 
     @property
     def plan(self) -> P:
@@ -99,7 +99,7 @@ class PlanMaker(ABC, Generic[P]):
     def forget(self, chains: Iterable[int]) -> None:
         """Forget the explorers of chains that have ended."""
         for chain in chains:
-            self.explorers.pop(chain, None)
+            self.explorers.forget(chain)
 
     def trim(self, oldest: int) -> None:
         """Forget what was learnt before version `oldest`, that of the oldest plan in use."""
@@ -117,6 +117,7 @@ class PlanMaker(ABC, Generic[P]):
         if own is not None:
             arrays["own.table"] = own.table
         arrays |= batch_arrays("journal", self._journal)
+        self.explorers.make_all()
         arrays["explorers"], places = explorer_arrays(self.explorers, self._setting)
         return arrays, {
             "own": None if own is None else own.role,
@@ -150,7 +151,7 @@ class PlanMaker(ABC, Generic[P]):
             self._own = OwnBaseline(table=table, role=check_choice("role", role, ROLES))
         self._rank = rank_from(arrays, self._spec, setting)
         self._recall(arrays, about)
-        self.explorers |= explorers_from(arrays["explorers"], about["explorers"], setting)
+        self.explorers.update(explorers_from(arrays["explorers"], about["explorers"], setting))
         for number in (about["plans"], about["version"], *about["journal"]):
             check_integer("learner", number, minimum=0, error=InvalidData)
         if len(about["journal"]) > about["version"]:
