@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def uncollected() -> Iterator[None]:
     """Pause the collector inside.
 
-    Records and arrays of thousands of episodes are made at once and have no cycles; looking through them again
-    and again took most of the time of loading them.
+    Records and arrays of thousands of episodes are made at once and have no cycles; looking through them
+    again and again took most of the time of loading them.
     """
     was_on = gc.isenabled()
     gc.disable()
