@@ -94,29 +94,63 @@ RAW = (
 )
 
 
+class Subject:
+    """An open episode with one decided step, and what came of it; a new one whenever the last was changed."""
+
+    def __init__(self, clinic: Direct) -> None:
+        self.clinic, self.number = clinic, 0
+        self.renew()
+
+    def renew(self) -> None:
+        self.number += 1
+        self.name = f"{EPISODE}-{self.number}"
+        assert self.clinic.call("POST", "/v1/episodes", {"episode": self.name, "state": 0}).status == 201
+        decided = self.clinic.call("POST", self.path("decisions"), {"t": 0, "state": 0}).json()
+        self.outcome = {"t": 0, "action": decided["action"], "reward": 2.0, "next_state": 1}
+
+    def path(self, rest: str) -> str:
+        return f"/v1/episodes/{self.name}/{rest}"
+
+    def right(self, route: Route) -> Any:
+        """Return a body that the route takes, and that changes something."""
+        sample = SAMPLES[route.method, route.path]
+        if route.path.endswith("/outcomes"):
+            return dict(self.outcome)
+        if route.path.endswith("/corrections"):
+            return {**self.outcome, "reason": "a slip"}
+        if isinstance(sample, bytes):
+            return {}
+        return json.loads(json.dumps(sample).replace("{episode}", self.name))
+
+    def is_refused(self, route: Route, body: bytes) -> bool:
+        """Send a body and return whether it was refused; if it was, nothing has changed."""
+        clinic = self.clinic
+        before = clinic.engine.head, ledgers(clinic)
+        reply = clinic.call(
+            route.method, route.path.replace("{episode}", self.name).replace("{t}", "0"), body
+        )
+        if reply.status < 300:
+            self.renew()
+            return False
+        assert 400 <= reply.status < 500, (body[:200], reply)
+        check_problem(reply)
+        assert (clinic.engine.head, ledgers(clinic)) == before, body[:200]
+        return True
+
+
 @pytest.fixture
 def clinic(tmp_path: Path) -> Iterator[Direct]:
     with direct(make(tmp_path)) as made:
-        made.call("POST", "/v1/episodes", {"episode": EPISODE, "state": 0})
-        decided = made.call("POST", f"/v1/episodes/{EPISODE}/decisions", {"t": 0, "state": 0}).json()
-        made.outcome = {"t": 0, "action": decided["action"], "reward": 2.0, "next_state": 1}  # type: ignore[attr-defined]
         yield made
+
+
+@pytest.fixture
+def subject(clinic: Direct) -> Subject:
+    return Subject(clinic)
 
 
 def taking() -> list[Route]:
     return [route for route in ROUTES if route.takes is not None]
-
-
-def right(clinic: Any, route: Route) -> Any:
-    """Return a body that the route takes, and that changes something."""
-    sample = SAMPLES[route.method, route.path]
-    if route.path.endswith("/outcomes"):
-        return dict(clinic.outcome)
-    if route.path.endswith("/corrections"):
-        return {**clinic.outcome, "reason": "a slip"}
-    if isinstance(sample, bytes):
-        return {}
-    return json.loads(json.dumps(sample).replace("{episode}", EPISODE))
 
 
 def twisted(body: Any, chance: random.Random) -> bytes:
@@ -169,30 +203,17 @@ TWISTS: tuple[Callable[[str, Any, random.Random], str], ...] = (
 )
 
 
-def test_no_wrong_body_is_answered_or_changes_anything(clinic: Direct) -> None:
-    """The budgets and the log are the same after all of them; the few that are right are counted apart."""
+def test_no_wrong_body_is_answered_or_changes_anything(subject: Subject) -> None:
+    """The budgets and the log are the same after each of them; the few that are right are counted apart."""
     chance = random.Random(20)
     routes = taking()
     wrong = 0
     for number in range(BODIES):
         route = routes[number % len(routes)]
-        body = chance.choice(RAW) if chance.random() < 0.15 else twisted(right(clinic, route), chance)
-        wrong += refused(clinic, route, body)
+        body = chance.choice(RAW) if chance.random() < 0.15 else twisted(subject.right(route), chance)
+        wrong += subject.is_refused(route, body)
     # Few of the twists happen to be right.
     assert wrong > 0.8 * BODIES
-
-
-def refused(clinic: Direct, route: Route, body: bytes) -> bool:
-    """Send a body and return whether it was refused; if it was, nothing has changed."""
-    before, ledger = clinic.engine.head, ledgers(clinic)
-    path = route.path.replace("{episode}", EPISODE).replace("{t}", "0")
-    reply = clinic.call(route.method, path, body)
-    if reply.status < 300:
-        return False
-    assert 400 <= reply.status < 500, (body[:200], reply)
-    check_problem(reply)
-    assert (clinic.engine.head, ledgers(clinic)) == (before, ledger), body[:200]
-    return True
 
 
 def ledgers(clinic: Direct) -> Any:
@@ -201,27 +222,30 @@ def ledgers(clinic: Direct) -> Any:
 
 
 @pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1, 10_000_000])
-def test_a_body_of_10_mb_is_refused_whether_it_says_its_size_or_not(clinic: Direct, size: int) -> None:
+def test_a_body_of_10_mb_is_refused_whether_it_says_its_size_or_not(subject: Subject, size: int) -> None:
+    clinic = subject.clinic
     head = clinic.engine.head
     body = b'{"t":0,"state":"' + b"x" * (size - 18) + b'"}'
-    told = clinic.call("POST", f"/v1/episodes/{EPISODE}/decisions", body)
+    told = clinic.call("POST", subject.path("decisions"), body)
     parts = [body[at : at + 65536] for at in range(0, size, 65536)]
-    untold = clinic.call("POST", f"/v1/episodes/{EPISODE}/decisions", b"", parts=parts)
+    untold = clinic.call("POST", subject.path("decisions"), b"", parts=parts)
     assert told.status == untold.status == (422 if size <= 1 << 20 else 413)
     check_problem(told)
     check_problem(untold)
     assert clinic.engine.head == head
 
 
-def test_a_size_that_is_only_claimed_is_refused_before_anything_is_read(clinic: Direct) -> None:
-    path = f"/v1/episodes/{EPISODE}/decisions"
+def test_a_size_that_is_only_claimed_is_refused_before_anything_is_read(subject: Subject) -> None:
+    clinic = subject.clinic
+    path = subject.path("decisions")
     reply = clinic.call("POST", path, b"", headers={"content-length": "10000000000"}, parts=[])
     assert reply.status == 413
 
 
-def test_a_caller_who_hangs_up_within_a_body_gets_nothing_and_changes_nothing(clinic: Direct) -> None:
+def test_a_caller_who_hangs_up_within_a_body_gets_nothing_and_changes_nothing(subject: Subject) -> None:
+    clinic = subject.clinic
     head = clinic.engine.head
-    reply = clinic.call("POST", f"/v1/episodes/{EPISODE}/decisions", b"", parts=[b'{"t":1,', None])
+    reply = clinic.call("POST", subject.path("decisions"), b"", parts=[b'{"t":1,', None])
     assert (reply.status, clinic.engine.head) == (0, head)
 
 
@@ -229,25 +253,28 @@ def test_a_caller_who_hangs_up_within_a_body_gets_nothing_and_changes_nothing(cl
     "kind",
     ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonx", "multipart/form-data"],
 )
-def test_a_body_of_another_type_is_refused(clinic: Direct, kind: str) -> None:
+def test_a_body_of_another_type_is_refused(subject: Subject, kind: str) -> None:
+    clinic = subject.clinic
     body = {"t": 1, "state": 1}
-    path = f"/v1/episodes/{EPISODE}/decisions"
+    path = subject.path("decisions")
     assert clinic.call("POST", path, body, headers={"content-type": kind}).status == 415
     assert clinic.call("POST", path, body, headers={"content-encoding": "gzip"}).status == 415
     right = {"content-type": "Application/JSON; charset=utf-8"}
     assert clinic.call("POST", path, body, headers=right).status == 200
 
 
-def test_a_body_in_many_parts_is_read_as_one(clinic: Direct) -> None:
+def test_a_body_in_many_parts_is_read_as_one(subject: Subject) -> None:
+    clinic = subject.clinic
     body = b'{"t":1,"state":1}'
-    path = f"/v1/episodes/{EPISODE}/decisions"
+    path = subject.path("decisions")
     parts = [body[at : at + 1] for at in range(len(body))]
     assert clinic.call("POST", path, b"", parts=parts).body == clinic.call("POST", path, body).body
 
 
 @pytest.mark.parametrize("name", ["t", "state", "fallback_action"])
-def test_a_field_that_is_there_twice_is_refused_however_it_is_written(clinic: Direct, name: str) -> None:
-    path = f"/v1/episodes/{EPISODE}/decisions"
+def test_a_field_that_is_there_twice_is_refused_however_it_is_written(subject: Subject, name: str) -> None:
+    clinic = subject.clinic
+    path = subject.path("decisions")
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in name)
     head = clinic.engine.head
     for other in (name, escaped):

@@ -372,7 +372,7 @@ def check_problem(reply: Reply) -> None:
     told = reply.json()
     assert set(told) == {"error", "message"}
     assert re.fullmatch("[a-z_]{3,30}", told["error"])
-    assert told["message"].rstrip().endswith(".")
+    assert told["message"][-1] in ".?"
     assert "\n" not in told["message"]
     assert "Traceback" not in told["message"]
     assert len(told["message"]) <= 500

@@ -11,9 +11,9 @@ import pytest
 
 from chary.errors import InvalidData, InvalidSetting
 from chary.service.connection import ENGINES, Failed, connect, sqlite_version
-from chary.service.events import Begun, Closed, Fresh, ModeSet, encode, is_intact
+from chary.service.events import NOTHING, Begun, Closed, Fresh, ModeSet, encode, is_intact
 from chary.service.migrations import APPLICATION, MIGRATIONS, migrate
-from chary.service.store import CHUNKS, NOTHING, FenceLost, Reader, Store
+from chary.service.store import CHUNKS, FenceLost, Reader, Store
 
 
 def begun(seq: int, name: str = "") -> Fresh:

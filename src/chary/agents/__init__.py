@@ -10,6 +10,7 @@ from chary.agents._stats import Stats
 from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
+from chary.agents.draft import Draft
 from chary.agents.explanation import ActionView, Explanation
 from chary.agents.own import OwnAgent
 from chary.agents.protocol import Agent, AgentSpec, Transition
@@ -29,6 +30,7 @@ __all__ = [
     "Baseline",
     "Canary",
     "CharyUCBVI",
+    "Draft",
     "EpsMix",
     "Explanation",
     "Frozen",

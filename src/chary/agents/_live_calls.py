@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from chary.agents._episodes import EpisodeId
+from chary.agents._episodes import EpisodeId, Transition
 from chary.agents._tabular_core import Open, TabularCore
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.draft import Draft
 from chary.agents.explanation import ActionView, Explanation, moments, worth_in_units
-from chary.errors import InvalidBudget, InvalidSetting, check_real
+from chary.errors import (
+    InvalidBudget,
+    InvalidData,
+    InvalidSetting,
+    OutOfOrder,
+    check_real,
+    check_truth,
+    check_type,
+)
 from chary.planner.joint import JointPlan
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import room
@@ -20,12 +30,158 @@ from chary.shield.pricing import put
 from chary.shield.watch import BUDGET, CLOSED
 from chary.texts import shown
 
+# Plans come into force when they are adopted.
+ADOPT = "adopt"
 # The rules whose promise holds for any budget, so that an episode may have its own.
 OWN_BUDGETS = ("strict", "capped")
 
 
 class LiveCalls(TabularCore, ABC):
     """Calls of a tabular agent in live use."""
+
+    def learn(self, episodes: Iterable[Sequence[Transition]]) -> None:
+        """Learn logged or shadow episodes, at any time: those that another policy decided.
+
+        They are checked and counted as with `warm_start`, and need no place among the agent's own. Open
+        episodes keep their plans. Learn all of them, whatever came of them, or what is learnt is biased.
+
+        Raises:
+            InvalidData: if a transition contradicts the setting or another one; nothing is counted then.
+            InvalidSetting: if there are more than the bounds were declared for.
+        """
+        if not self.episodes_begun:
+            self._learn_first(episodes)
+            return
+        found = self._logged(episodes)
+        if found is None:
+            return
+        columns, facts = found
+        self._changing = True
+        self._facts.take(facts)
+        self._logged_steps += len(columns[0])
+        self._learner.learn_log(columns, self._pinned_plans())
+        self._trim()
+
+    def apply(
+        self,
+        episode: EpisodeId,
+        t: int,
+        state: int,
+        decision: Decision,
+        *,
+        proposal: int | None = None,
+        explore: bool = True,
+    ) -> None:
+        """Take a recorded decision as made: afterwards the agent is as if `act` had returned it.
+
+        Nothing is planned and no step is priced, so that a history is replayed quickly. Whether the action is
+        the one that the plan would have chosen is not checked; play it with `act` for that.
+
+        Args:
+            episode: An open episode.
+            t: Its next step, or one decided before, by the same decision.
+            state: The state it was in.
+            decision: What `act` returned, with the same arguments.
+            proposal: The action that was suggested then.
+            explore: Whether it was to explore then.
+
+        Raises:
+            OutOfOrder: as `act` does.
+            InvalidData: as `act` does, or if the decision cannot have been made here: another step was
+                decided otherwise, a chain is not there, or more is booked than the budget affords.
+            InvalidAction: if its action, or the proposal, is not allowed in the state.
+        """
+        now = self._episodes.named("apply", episode)
+        explores = check_truth("explore", explore)
+        check_type("decision", decision, Decision, "a Decision", error=InvalidData)
+        s = self._facts.state("state", state)
+        decided = self._episodes.ask(now, t, s)
+        if decided is not None:
+            if decided != decision:
+                raise InvalidData(
+                    f"'decision' must be the one made at step {t} before, got {shown(decision)}."
+                )
+            return
+        suggested = None if proposal is None else self._proposed(s, proposal, explores)
+        told = decision._replace(action=self._allowed("action", s, decision.action))
+        shield, plan = self.shield, now.pinned.plan
+        if shield is None:
+            plain = Decision(told.action, told.explored is True, 0.0, 0.0, math.inf, now.pinned.number, -1)
+            if plain != told or (plain.explored and not explores):
+                raise InvalidData(
+                    f"'decision' must be one of an agent without a budget, got {shown(decision)}."
+                )
+            self._changing = True
+            self._note_decision(now, s, plain)
+            return
+        started = shield.started
+        late = now.steps[-1] if now.late else None
+        # The shield changes nothing before it has checked the decision.
+        made = shield.apply(now.name, now.t, s, told, proposal=suggested, explore=explores, late=late)
+        if isinstance(plan, JointPlan):
+            if made.chain >= 0:
+                plan.freeze(made.chain)
+        elif shield.started > started:
+            plan.start(started)
+        self._note_decision(now, s, made)
+
+    @property
+    def drafted(self) -> Draft | None:
+        """The draft made last, as long as it is not adopted; it is saved and loaded with the agent."""
+        return self._learner.drafted
+
+    def draft(self) -> Draft:
+        """Return a plan of all that was learnt, to be made in any thread and put in force by `adopt`.
+
+        It replaces the draft made last, if that was not adopted. Posterior worlds learn here what has waited,
+        so that what an agent decides depends on when drafts are taken, and not on how long they are made.
+
+        Raises:
+            InvalidSetting: unless the agent was made with replan="adopt".
+        """
+        self._check_adopts("draft")
+        self._changing = True
+        draft = self._learner.draft(self._pinned_plans())
+        self._trim()
+        return draft
+
+    def adopt(self, draft: Draft) -> None:
+        """Put a draft in force for the episodes that begin from now on; open ones keep their plans.
+
+        Args:
+            draft: The agent's `drafted`. One that was not made is made when it is first needed.
+
+        Raises:
+            InvalidSetting: unless the agent was made with replan="adopt".
+            OutOfOrder: if it is not the draft made last, or was adopted before.
+        """
+        self._check_adopts("adopt")
+        check_type("draft", draft, Draft, "a Draft")
+        latest = self._learner.drafted
+        if latest is None or (latest is not draft and latest.digest != draft.digest):
+            raise OutOfOrder(
+                "'draft' must be the one made last and not adopted, got another one. Call draft."
+            )
+        self._changing = True
+        self._learner.adopt()
+        self._trim()
+
+    def _check_adopts(self, call: str) -> None:
+        if not self._learner.adopts:
+            raise InvalidSetting(
+                f"'replan' must be 'adopt' for {call!r}, got 'episode'. Make the agent with replan='adopt'."
+            )
+
+    def _learn_first(self, episodes: Iterable[Sequence[Transition]]) -> None:
+        """Learn logged episodes before the first one begins: no plan is in use yet."""
+        found = self._logged(episodes)
+        if found is not None:
+            columns, facts = found
+            self._changing = True
+            self._facts.take(facts)
+            self._logged_steps += len(columns[0])
+            self._learner.begin_with(columns)
+        self._chooser.thaw()
 
     def recommend(self, episode: EpisodeId, t: int, state: int, *, proposal: int | None = None) -> Decision:
         """Return what `act` would return, and change nothing: nothing is booked and no chain moves.

@@ -47,8 +47,8 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
     """Return all there is to save, with a discretiser's arrays, as arrays and as plain values."""
     table = PlayedTable()
     pins = [now.pinned for now in agent._episodes]
-    oldest = min(pins, key=lambda pinned: pinned.version, default=None)
-    arrays, learner = agent._learner.record(None if oldest is None else oldest.plan)  # type: ignore[arg-type]
+    plans: dict[int, Any] = {**agent._learner.held, **{pin.version: pin.plan for pin in pins}}
+    arrays, learner = agent._learner.record(plans[min(plans)] if plans else None)
     arrays |= {f"setting.{name}": array for name, array in agent.setting.to_arrays().items()}
     arrays |= {f"discretiser.{name}": array for name, array in cells.items()}
     arrays |= {"facts.ends": agent._facts.ends, "facts.left": agent._facts.left}
@@ -80,6 +80,8 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
     own: list[Any] = [kept for kept in budgets if kept[1:] != [[], -1]]
     about |= {"budgets": own} if own else {}
     about |= {"untaken": True} if agent._untaken else {}
+    about |= {"logged": agent._logged_steps} if agent.spec.bonus == "l1" else {}
+    about |= {"replan": agent.replan} if agent.replan != "episode" else {}
     return arrays | table.to_arrays(), about
 
 
@@ -95,11 +97,14 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
         oracle_value=arrays.get("oracle_value"),
         losses=_truth("losses", about.get("losses", False)),
         overrides=about.get("overrides", "ignored"),
+        replan=about.get("replan", "episode"),
     )
     _restore(agent, arrays, about)
     # Files of version 0.1 do not tell whether logs were learnt from.
     agent._learner.logs = _truth("logs", about.get("logs", True))
     agent._discretiser = under("discretiser.", arrays)
+    # Files of version 0.1 do not tell how much of the log declared was learnt.
+    agent._logged_steps = _whole("logged", about.get("logged", agent._warmup * agent.horizon))
     agent._untaken = _truth("untaken", about.get("untaken", False))
     return agent
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
+from chary.agents import _endings
 from chary.agents._choosing import Chooser, Pinned
 from chary.agents._episodes import NOT_TAKEN, EpisodeId, OpenEpisode, Played, Transition
-from chary.agents._facts import ObservedFacts
+from chary.agents._facts import Columns, Noted, ObservedFacts, placed
 from chary.agents._learner import Learner
 from chary.agents._step_api import Reports
 from chary.agents._visits import Visits, lesson
@@ -48,6 +50,9 @@ class TabularCore(Reports[int, Pinned], ABC):
     _late_rollouts: list[list[Played[int]]]
     # Whether a step was reported as not taken.
     _untaken: bool
+    # The number of episodes declared for logs, and the steps learnt from them so far.
+    _warmup: int
+    _logged_steps: int
 
     @property
     def plan(self) -> Any:
@@ -111,6 +116,9 @@ class TabularCore(Reports[int, Pinned], ABC):
         """Return state and proposal as checked, and the decision made at step `t` before, if there is one."""
         s = self._facts.state("state", state)
         decided = self._episodes.ask(now, t, s)
+        if decided is None:
+            # A plan that was adopted before it was made; nothing has changed yet if it cannot be.
+            now.pinned.plan.make()
         fresh = decided is None and proposal is not None
         return s, self._proposed(s, proposal, explore) if fresh else None, decided
 
@@ -154,7 +162,9 @@ class TabularCore(Reports[int, Pinned], ABC):
         """Note a decision that the shield has made, or has taken for made."""
         shield, pinned = self.shield, now.pinned
         self._facts.left[s] = True
-        self._episodes.decide(now, s, decision, pinned.plan.baseline(now.t, s))
+        # A plan that was not made yet is not made for the statistics.
+        baseline = pinned.plan.baseline(now.t, s) if pinned.plan.is_made else None
+        self._episodes.decide(now, s, decision, baseline)
         self._visits.decided(now.steps[-1])
         if shield is not None and shield.closes and pinned.closed_at < 0 and shield.ledger(now.name).closed:
             pinned.closed_at = now.t
@@ -194,10 +204,31 @@ class TabularCore(Reports[int, Pinned], ABC):
         """
         steps = self._visits.release()
         if steps or renew:
-            pinned: list[Any] = [now.pinned.plan for now in self._episodes]
-            self._learner.learn(list(map(lesson, steps)), pinned)
+            self._learner.learn(list(map(lesson, steps)), self._pinned_plans())
+        self._trim()
+
+    def _pinned_plans(self) -> list[Any]:
+        return [now.pinned.plan for now in self._episodes]
+
+    def _trim(self) -> None:
+        """Keep no more of what was learnt than the plans in use need."""
         versions = (now.pinned.version for now in self._episodes)
         self._learner.trim(min(versions, default=self._learner.version))
+
+    def _logged(self, episodes: Iterable[Sequence[Transition]]) -> tuple[Columns, Noted] | None:
+        """Return logged episodes as columns with the facts after them, once all agree; None for no steps."""
+        logged = placed(_endings.with_endings(self.setting, episodes))
+        steps = [step for _, _, step in logged]
+        most = self._warmup * self.setting.horizon
+        if self.spec.bonus == "l1" and self._logged_steps + len(steps) > most:
+            raise InvalidSetting(
+                f"'warmup' must cover all that is learnt from logs with bonus 'l1', got {self._warmup} "
+                f"episodes of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no "
+                "number."
+            )
+        if not steps:
+            return None
+        return self._facts.checked_columns(steps, lambda i: f"episode {logged[i][0]}, step {logged[i][1]}")
 
     def _release(self, now: Open) -> None:
         if self.shield is not None:

@@ -15,9 +15,9 @@ from chary.agents import _endings
 from chary.agents._batch import batch
 from chary.agents._choosing import Chooser, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, Transition
-from chary.agents._facts import ObservedFacts, placed
+from chary.agents._facts import ObservedFacts
 from chary.agents._learner import check_own
-from chary.agents._live_calls import LiveCalls
+from chary.agents._live_calls import ADOPT, LiveCalls
 from chary.agents._parts import new_learner, new_shield
 from chary.agents._tabular_core import Open
 from chary.agents._visits import Visits
@@ -49,6 +49,7 @@ from chary.storage.sealed import load_sealed, pack
 from chary.texts import shown
 
 OVERRIDES = ("ignored", "counted")
+REPLAN = ("episode", ADOPT)
 
 
 @final
@@ -78,6 +79,8 @@ class TabularAgent(LiveCalls):
             Counting them assumes that nobody overruled the agent for reasons that the state leaves out.
         discretiser: The map from observations to the agent's states, where there is one: `standing` names it,
             and it is saved with the agent.
+        replan: When plans are made: `episode`, before every episode that begins after something was learnt,
+            or `adopt`, the first one by itself and every further one by `draft` and `adopt`.
 
     Example:
         >>> from chary.agents import CharyUCBVI
@@ -101,6 +104,7 @@ class TabularAgent(LiveCalls):
         losses: bool = False,
         overrides: str = "ignored",
         discretiser: Discretises | None = None,
+        replan: str = "episode",
     ) -> None:
         check_type("spec", spec, AgentSpec, "an agent's specification")
         check_type("setting", setting, Setting, "a Setting")
@@ -119,6 +123,7 @@ class TabularAgent(LiveCalls):
         self.n_actions, self.horizon = setting.n_actions, setting.horizon
         self.overrides = check_choice("overrides", overrides, OVERRIDES)
         self.losses = bool(losses)
+        self.replan = check_choice("replan", replan, REPLAN)
         self.episodes_begun = 0
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
@@ -141,6 +146,7 @@ class TabularAgent(LiveCalls):
             warmup=warmup,
             generator=check_generator(generator),
             losses=self.losses,
+            adopts=self.replan == ADOPT,
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
         self._facts = ObservedFacts(setting)
@@ -149,6 +155,7 @@ class TabularAgent(LiveCalls):
         self._discretiser = {} if discretiser is None else discretiser_arrays(discretiser, setting)
         self._late_rollouts = []
         self._untaken = False
+        self._logged_steps = 0
         self.shield = new_shield(spec, setting)
         self.last_end = None
 
@@ -163,22 +170,7 @@ class TabularAgent(LiveCalls):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        logged = placed(_endings.with_endings(self.setting, episodes))
-        steps = [step for _, _, step in logged]
-        most = self._warmup * self.setting.horizon
-        if self.spec.bonus == "l1" and len(steps) > most:
-            raise InvalidSetting(
-                f"'warmup' must cover all that is learnt before with bonus 'l1', got {self._warmup} episodes "
-                f"of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no number."
-            )
-        if steps:
-            columns, facts = self._facts.checked_columns(
-                steps, lambda i: f"episode {logged[i][0]}, step {logged[i][1]}"
-            )
-            self._changing = True
-            self._facts.take(facts)
-            self._learner.begin_with(columns)
-        self._chooser.thaw()
+        self._learn_first(episodes)
 
     def begin(self, episode: EpisodeId, state: int, *, eta: float | None = None) -> None:
         """Open an episode that starts in `state`.

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 # Explorers of open chains are kept in 16 bits per action.
 Shorts = NDArray[np.int16]
+# The most explorers that wait to be made.
+MOST_PUT_OFF = 32
 
 
 @final
@@ -29,6 +31,9 @@ class Explorers(dict[int, Shorts]):
 
     def put_off(self, chain: int, make: Callable[[], Shorts]) -> None:
         """Have the explorer of a chain made once it is needed."""
+        if len(self._later) >= MOST_PUT_OFF:
+            # Each keeps alive what it is to be made from.
+            self[next(iter(self._later))]
         self._later[chain] = make
 
     def make_all(self) -> None:

@@ -11,28 +11,16 @@ def install() -> None:
     """Add what is missing."""
     if hasattr(TabularAgent, "apply"):
         return
-    plain_act, plain_begin, plain_init = TabularAgent.act, TabularAgent.begin, TabularAgent.__init__
     wrong: Any = TabularAgent
-
-    def act(
-        self: Any, episode: Any, t: int, state: int, *, proposal: Any = None, explore: bool = True
-    ) -> Any:
-        return plain_act(self, episode, t, state, proposal=proposal)
-
-    def begin(self: Any, episode: Any, state: int, *, eta: Any = None) -> None:
-        plain_begin(self, episode, state)
+    plain_init, plain_act = wrong.__init__, wrong.act
+    explores = hasattr(wrong, "recommend")
 
     def init(self: Any, *args: Any, replan: str = "", **kwargs: Any) -> None:
         plain_init(self, *args, **kwargs)
 
     def apply(self: Any, episode: Any, t: int, state: int, decision: Any, *, explore: bool = True) -> None:
-        plain_act(self, episode, t, state)
-
-    class Explained:
-        action, charge, explored = 0, 0.0, False
-        plan = t = state = baseline = 0
-        deficit = remaining = 0.0
-        actions = proposals = ()
+        options = {"explore": explore} if explores else {}
+        plain_act(self, episode, t, state, **options)
 
     class Made:
         digest = "interim"
@@ -40,7 +28,20 @@ def install() -> None:
         def make(self) -> None:
             pass
 
-    wrong.act, wrong.begin, wrong.__init__, wrong.apply = act, begin, init, apply
-    wrong.recommend = wrong.explain = lambda self, episode, t, state: Explained()
-    wrong.taken = wrong.tighten = wrong.adopt = lambda self, *args: None
+    wrong.__init__, wrong.apply = init, apply
+    wrong.adopt = lambda self, *args: None
     wrong.draft = lambda self: Made()
+    if explores:
+        return
+    plain_begin = wrong.begin
+    wrong.act = lambda self, *args, explore=True, **options: plain_act(self, *args, **options)
+    wrong.begin = lambda self, episode, state, *, eta=None: plain_begin(self, episode, state)
+
+    class Told:
+        action, charge, explored = 0, 0.0, False
+        plan = t = state = baseline = 0
+        deficit = remaining = 0.0
+        actions = proposals = ()
+
+    wrong.recommend = wrong.explain = lambda self, episode, t, state: Told()
+    wrong.taken = wrong.tighten = lambda self, *args: None

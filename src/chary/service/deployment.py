@@ -134,7 +134,8 @@ class Deployment:
         inner, outer = (half.copy() for half in _keyed(self.secret))
         inner.update(name.encode("utf-8", "surrogatepass"))
         outer.update(inner.digest())
-        return outer.hexdigest()[:IDENTITY_DIGITS]
+        digits: str = outer.hexdigest()
+        return digits[:IDENTITY_DIGITS]
 
     @contextmanager
     def locked(self) -> Iterator[int]:

@@ -22,6 +22,7 @@ from chary.service.committer import Committer
 from chary.service.connection import Failed, sqlite_version
 from chary.service.deployment import Deployment, open_store
 from chary.service.events import encode
+from chary.service.memory import settle
 from chary.service.operating import Operations
 from chary.service.records import OPEN
 from chary.service.recovery import check_first, load
@@ -70,6 +71,7 @@ class Engine(Reports, Operations):
             epoch = store.take_over(deployment.number)
             loaded = load(deployment, reader, problem)
             undone.pop_all()
+        settle()
         committer = Committer(store, loaded.head.seq)
         engine = cls(deployment, lock, loaded.live, committer, reader)
         version = sqlite_version(connection)

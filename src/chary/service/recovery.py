@@ -22,6 +22,7 @@ from chary.service.events import (
     is_intact,
 )
 from chary.service.live import Live, table_digest
+from chary.service.memory import uncollected
 from chary.service.records import record_of
 from chary.service.store import Head, Reader
 from chary.storage.files import UNREADABLE
@@ -92,9 +93,13 @@ def load(deployment: Deployment, reader: Reader, problem: Problem) -> Loaded:
     Raises:
         InvalidData: if an event that is read was changed.
     """
+    with uncollected():
+        return _load(deployment, reader, problem)
+
+
+def _load(deployment: Deployment, reader: Reader, problem: Problem) -> Loaded:
     live, start = _start(deployment, reader, problem)
-    for identity in live.agent.open_episodes:
-        restore_record(live, reader, str(identity))
+    restore_records(live, reader)
     seq, tail = live.seq, 0
     head = start
     for event in chained(reader.events(after=seq), start):
@@ -187,21 +192,25 @@ def chained(events: Iterator[Event], start: Head) -> Iterator[Event]:
         yield event
 
 
-def restore_record(live: Live, reader: Reader, identity: str) -> None:
-    """Read the record of an open episode, as it was when the state was saved.
+def restore_records(live: Live, reader: Reader) -> None:
+    """Read the records of open episodes, as they were when the state was saved.
 
     Raises:
-        InvalidData: if one of its events was changed.
+        InvalidData: if one of their events was changed.
     """
-    events = [event for event in reader.of_episode(identity) if event.seq <= live.seq]
-    for event in events:
-        check_event(event, event.prev)
-    record = record_of(events)
-    if record is None:
-        raise InvalidData(
-            "'snapshot' must contain episodes that have begun, got another one. Restore the last backup."
-        )
-    live.records[identity] = record
+    identities = [str(name) for name in live.agent.open_episodes]
+    events: dict[str, list[Event]] = {identity: [] for identity in identities}
+    for event in reader.of_episodes(identities):
+        if event.seq <= live.seq:
+            check_event(event, event.prev)
+            events[event.episode or ""].append(event)
+    for identity, some in events.items():
+        record = record_of(some)
+        if record is None:
+            raise InvalidData(
+                "'snapshot' must contain episodes that have begun, got another one. Restore the last backup."
+            )
+        live.records[identity] = record
 
 
 def _start(deployment: Deployment, reader: Reader, problem: Problem) -> tuple[Live, Head]:

@@ -22,8 +22,8 @@ def replay(
 ) -> Findings:
     """Decide again all that was decided, from the first event on, and say where something else results.
 
-    Decisions are compared byte for byte, and so is the state at each event that a snapshot was taken of. After
-    a difference the replay goes on from what was recorded.
+    Decisions are compared byte for byte, and so is the state at each event that a snapshot was taken of.
+    After a difference the replay goes on from what was recorded.
 
     Args:
         directory: A deployment.
@@ -38,7 +38,7 @@ def replay(
     found = Findings()
     try:
         check_first(deployment, reader)
-        digests = dict(reader.query("SELECT seq, digest FROM snapshot"))
+        digests: dict[int, str] = dict(reader.query("SELECT seq, digest FROM snapshot"))  # type: ignore[arg-type]
         live = Live.new(deployment.declaration)
         for event in chained(reader.events(upto=upto), Head(0, NOTHING)):
             if event.kind == Decided.kind and event.facts().mode != FALLBACK:

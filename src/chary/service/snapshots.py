@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from chary.service.committer import Committer, Snapshot
 from chary.service.live import SNAPSHOT, Live
+from chary.service.memory import uncollected
 from chary.storage.sealed import pack
 
 
@@ -40,8 +41,10 @@ class Snapshots:
         """Take a snapshot."""
         self._last = live.seq
         self.finish()
+        with uncollected():
+            arrays, about = live.arrays()
         self._thread = threading.Thread(
-            target=self._pack, args=(live.seq, *live.arrays()), name="chary-snapshot", daemon=True
+            target=self._pack, args=(live.seq, arrays, about), name="chary-snapshot", daemon=True
         )
         self._thread.start()
 

@@ -6,7 +6,7 @@ and one per row would have the writer wait for its turn as many times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -324,29 +324,28 @@ class Reader:
                 return
             after = page[-1][0]
 
-    def picked(self, numbers: Iterable[int]) -> list[Event]:
-        """Return the events of these numbers, in order."""
-        wanted = sorted(set(numbers))
+    def of_episodes(self, identities: Sequence[str]) -> list[Event]:
+        """Return the events of some episodes, in order; none of those that there are not."""
         found: list[Event] = []
-        for at in range(0, len(wanted), PAGE):
-            some = wanted[at : at + PAGE]
-            marks = ", ".join("?" * len(some))
-            found += map(
-                Event._make,
-                self.query(f"SELECT {COLUMNS} FROM event WHERE seq IN ({marks}) ORDER BY seq", some),
-            )
+        for at in range(0, len(identities), PAGE):
+            rows = self._of("SELECT begun, ended FROM episode WHERE id", identities[at : at + PAGE])
+            begun = [number for number, _ in rows]
+            rows += self._of("SELECT seq, taken, outcome FROM decision WHERE begun", begun)
+            rows += self._of("SELECT seq FROM note WHERE begun", begun)
+            numbers = sorted({number for row in rows for number in row if number is not None})
+            for first in range(0, len(numbers), PAGE):
+                page = numbers[first : first + PAGE]
+                found += map(Event._make, self._of(f"SELECT {COLUMNS} FROM event WHERE seq", page))
+        found.sort()
         return found
 
     def of_episode(self, identity: str) -> list[Event]:
         """Return the events of one episode, in order; none if there is no such episode."""
-        begun = self.query("SELECT begun, ended FROM episode WHERE id = ?", (identity,))
-        if not begun:
-            return []
-        numbers = [number for number in begun[0] if number is not None]
-        for row in self.query("SELECT seq, taken, outcome FROM decision WHERE begun = ?", begun[0][:1]):
-            numbers += [number for number in row if number is not None]
-        numbers += [seq for (seq,) in self.query("SELECT seq FROM note WHERE begun = ?", begun[0][:1])]
-        return self.picked(numbers)
+        return self.of_episodes([identity])
+
+    def _of(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        """Return the rows of a query that ends in the name of a column, for some of its values."""
+        return self.query(f"{sql} IN ({', '.join('?' * len(values))})", values)
 
     def apart(self, identity: str) -> tuple[bytes, str] | None:
         """Return the salt and the text that are kept apart for an episode; None where they were erased."""

@@ -114,7 +114,8 @@ class Views:
         )
         ((decisions, explored, outstanding, overruled, lost, most),) = query(
             "SELECT count(*), coalesce(sum(explored), 0), "
-            "coalesce(sum(outcome IS NULL AND status != 'abandoned'), 0), "
+            "coalesce(sum(outcome IS NULL AND status != 'abandoned' AND (taken IS NULL "
+            "OR json_extract(report.body, '$.action') IS NOT NULL)), 0), "
             "coalesce(sum(json_extract(report.body, '$.action') != decision.action), 0), "
             "coalesce(sum(outcome IS NULL AND status = 'abandoned'), 0), coalesce(max(deficit), 0) "
             "FROM decision JOIN episode USING (begun) "

@@ -229,7 +229,7 @@ class Shield(ChainMoves[S]):
         weighed = self._weigh(now, t, s, proposal, True, deficits, ahead=now.pending is not None)
         return self._as_decision(now, weighed), weighed.proposals
 
-    def apply(
+    def recall(
         self,
         episode: Hashable,
         t: int,
@@ -238,17 +238,19 @@ class Shield(ChainMoves[S]):
         *,
         proposal: int | None = None,
         explore: bool = True,
-    ) -> None:
-        """Take a recorded decision as made: afterwards the shield is as if `decide` had returned it.
+        ahead: bool = False,
+    ) -> Weighed[S]:
+        """Return a recorded decision as it was weighed, for `apply`; nothing changes.
 
-        The plan is not asked. The deficits of worlds are brought up to date when they are needed.
+        `ahead` says that `s` is the first news of where the step decided last led.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
             InvalidData: if it cannot have been decided here.
         """
         now = self._open_episode("apply", episode)
-        now.check_next(episode, t, s, self._pool, self._horizon)
+        if not ahead:
+            now.check_next(episode, t, s, self._pool, self._horizon)
         asked = (
             () if proposal is not None or not explore or now.ledger.closed else self._candidates(now, t, s)
         )
@@ -258,9 +260,19 @@ class Shield(ChainMoves[S]):
                 f"'decision' must be one that can have been made at step {t} of episode {shown(episode)}, "
                 f"with {now.ledger.deficit:g} of {now.rule.limit:g} booked, got {shown(decision)}."
             )
+        return weighed
+
+    def apply(
+        self, episode: Hashable, t: int, s: S, weighed: Weighed[S], *, proposed: bool, explore: bool
+    ) -> Decision:
+        """Take what `recall` returned for made: afterwards the shield is as if `decide` had decided it.
+
+        The plan is not asked. The deficits of worlds are brought up to date when they are needed.
+        """
+        now = self._open_episode("apply", episode)
         if weighed.explored and self._votes is not None:
             now.owed.append((t, s, weighed.action))
-        self._take_up(now, episode, t, s, weighed, proposal is not None, explore)
+        return self._take_up(now, episode, t, s, weighed, proposed, explore)
 
     def part(self, episode: Hashable) -> None:
         """Note that the step decided last was not played: its chain waits where it was to be."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -17,12 +18,17 @@ from typing import Any, Final
 
 import apsw
 from tests.service.faults.disk import Disk
+from tests.service.faults.nursery import Nursery
 from tests.service.faults.patients import Attempt, Ward, answer_of
 from tests.service.faults.serving import shorten
+from tests.service.history import check
+from tests.service.log import broken_links, facts_of, identify_by
 
 from chary.errors import CharyError
 from chary.service import hosting
+from chary.service.committer import STATUS
 from chary.service.engine import Engine
+from chary.service.ward import ETA
 
 # What may strike, by the calls that it strikes and the error that SQLite is told.
 FAULTS: Final[dict[str, tuple[tuple[str, ...], Callable[[], apsw.Error]]]] = {
@@ -100,6 +106,36 @@ def mute(directory: str, answers: str, fault: str, number: int, seed: int) -> in
     os.close(reading)
     os.close(writing)
     return play(directory, answers, fault, number, seed)
+
+
+def struck_once(nursery: Nursery, made: Path, folder: Path, fault: str, number: int) -> tuple[int, list[str]]:
+    """Play on a copy of a deployment until the disk fails; return the exit status, and what is wrong then.
+
+    A status of 0 says that there was no call of that number to strike.
+    """
+    directory, heard, output = folder / "ward", folder / "answers", folder / "output"
+    shutil.copytree(made, directory)
+    told = {
+        "directory": str(directory),
+        "answers": str(heard),
+        "fault": fault,
+        "number": number,
+        "seed": number,
+    }
+    status = nursery.start("tests.service.faults.breaking:play", told, output).wait()
+    said, found = output.read_text(), []
+    if status not in (0, 2, STATUS):
+        found.append(f"exit status {status}: {said}")
+    if status and len(said.strip().splitlines()) != 1:
+        found.append(f"more than one sentence: {said}")
+    try:
+        Engine.open(directory).finish()
+    except CharyError as refusal:
+        return status, [*found, f"the next start: {refusal}"]
+    found += broken_links(directory)
+    attempts = attempts_of(heard) if heard.exists() else []
+    findings = check(attempts, facts_of(directory), identify=identify_by(directory), eta=ETA)
+    return status, found + [": ".join(each) for each in findings]
 
 
 def _asked(request: Any) -> tuple[str, str, bytes]:

@@ -11,9 +11,11 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.service.faults.disk import Disk, Step, after_power_loss, read_folder, restore
 from tests.service.faults.patients import Attempt, Request, Stay, Ward, answer_of
@@ -22,6 +24,7 @@ from tests.service.log import broken_links, facts_of, identify_by
 
 from chary.errors import CharyError
 from chary.service.engine import Engine
+from chary.service.store import Store
 
 # Requests that are asked again after each loss.
 AGAIN = 6
@@ -135,6 +138,23 @@ def pull_the_plug(
         facts = facts_of(folder)
         total.explored += sum(bool(fact.body["explored"]) for fact in facts if fact.kind == "decide")
     return total
+
+
+@contextmanager
+def careless(wanted: bool = True) -> Iterator[None]:
+    """Let no store sync anything, if wanted: the control, which must lose what was acknowledged."""
+    prepare = Store.prepare
+
+    def unsynced(store: Store, *arguments: Any) -> Any:
+        done = prepare(store, *arguments)
+        store._connection.execute("PRAGMA synchronous = OFF")
+        return done
+
+    setattr(Store, "prepare", unsynced if wanted else prepare)  # noqa: B010 - mypy forbids the assignment
+    try:
+        yield
+    finally:
+        setattr(Store, "prepare", prepare)  # noqa: B010
 
 
 def _dropped(steps: Sequence[Step], before: dict[str, bytes], content: dict[str, bytes]) -> Iterator[str]:

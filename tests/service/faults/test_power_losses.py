@@ -9,10 +9,9 @@ import pytest
 pytest.importorskip("apsw")
 
 from tests.service.faults import wards
-from tests.service.faults.losses import Losses, pull_the_plug
+from tests.service.faults.losses import Losses, careless, pull_the_plug
 from tests.service.history import laws
 
-from chary.service.store import Store
 from chary.service.ward import ETA
 
 LOST = {"what was acknowledged is in the log", "the deployment opens after a power loss"}
@@ -44,15 +43,7 @@ def test_nothing_acknowledged_is_lost_to_a_thousand_power_losses(tmp_path: Path,
     assert found.dropped["chary.db-wal"] > 100
 
 
-def test_without_syncs_power_losses_lose_what_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepare = Store.prepare
-
-    def careless(store: Store) -> None:
-        prepare(store)
-        store._connection.execute("PRAGMA synchronous = OFF")
-
-    monkeypatch.setattr(Store, "prepare", careless)
-    found = losses_of(tmp_path, "worlds", rounds=1, losses=12, calls=100, seed=2)
+def test_without_syncs_power_losses_lose_what_was_acknowledged(tmp_path: Path) -> None:
+    with careless():
+        found = losses_of(tmp_path, "worlds", rounds=1, losses=12, calls=100, seed=2)
     assert laws(found.findings) & LOST
