@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import chary
+from chary.agents.explanation import ActionView
 from chary.service.deployment import Deployment
 from chary.service.live import Live
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -99,7 +99,7 @@ class Desk:
             raise
         finally:
             if not whole:
-                die(f"a decision failed ({_named_error()})")
+                die(f"a decision failed, a mistake in chary: {traceback.format_exc()}")
 
     def _queued(
         self,
@@ -122,7 +122,8 @@ class Desk:
     def _plan(self) -> None:
         """Adopt the plan that was made meanwhile, or draft one if it is due."""
         live, planner = self._live, self._planner
-        if live.draft is None:
+        draft = live.agent.drafted
+        if draft is None:
             if not planner.is_due(live.completed, live.drafted):
                 return
             with self._whole():
@@ -130,14 +131,13 @@ class Desk:
                 facts = events.Drafted(counts=draft.digest)
                 answer = self._queued(facts, encode(facts))
                 live.note(answer.seq, None, None, facts, answer.body)
-            if not planner.inline:
-                planner.start(draft)
+        try:
+            if planner.inline:
+                draft.make()
+            elif not planner.is_made(draft):
                 return
-            draft.make()
-        else:
-            draft = live.draft
-            if not planner.is_made(draft):
-                return
+        except CharyError as problem:
+            self._refuse(409, "contradicted", str(problem))
         reached("before-adopt")
         self._happened(events.Adopted(counts=draft.digest))
         reached("after-adopt")
@@ -251,8 +251,3 @@ class Desk:
     def _refuse(self, status: int, code: str, message: str) -> NoReturn:
         self._tally["refused"] += 1
         raise Refused(status, code, message, self.head)
-
-
-def _named_error() -> str:
-    problem = sys.exc_info()[1]
-    return f"{type(problem).__name__}: {problem}"

@@ -109,7 +109,7 @@ class Engine(Reports, Operations):
             **self._tally,
             "head": live.seq, "durable": committer.durable, "queued": committer.queued,
             "open_episodes": live.open_episodes, "completed": live.completed, "plans": live.plans,
-            "plan_failures": self._planner.failures, "commits": committer.commits, "rows": committer.rows,
+            "commits": committer.commits, "rows": committer.rows,
             "snapshots": committer.snapshots, "checkpoints": committer.checkpoints,
             "commit_seconds": describing.median(committer.seconds),
         }  # fmt: skip
@@ -219,8 +219,7 @@ class Engine(Reports, Operations):
     def finish(self) -> None:
         """Commit what is queued, write a snapshot, and give the lock back; blocks."""
         self._planner.finish()
-        if self._live.draft is None:
-            self._snapshots.now(self._live)
+        self._snapshots.now(self._live)
         self._snapshots.finish()
         self._committer.finish()
         self._reader.close()

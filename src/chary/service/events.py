@@ -46,7 +46,7 @@ class Deployed(Body, frozen=True, kw_only=True):
 
 
 class Opened(Body, frozen=True, kw_only=True):
-    """A process took the deployment over; drafts of plans that were under way are dropped."""
+    """A process took the deployment over."""
 
     kind: ClassVar[str] = "opened"
 

@@ -8,39 +8,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents._saving import record, restored
+from chary.agents.draft import Draft
 from chary.agents.protocol import Transition
 from chary.agents.tabular import TabularAgent
 from chary.arrays import Ints
 from chary.errors import InvalidData, OutOfOrder
-from chary.service import _interim
 from chary.service.declaring import Declaration, Problem
-from chary.service.events import Body, Decided, Recommended, as_decided, as_decision, decoded
+from chary.service.events import INFINITY, Body, Decided, Recommended, as_decided, as_decision, decoded
 from chary.service.modes import APPRENTICE, BUDGETED, FALLBACK, FROZEN, STOPPED
 from chary.service.records import ABANDONED, CLOSED, Kept, Record
 from chary.shield import Decision
+from chary.shield.decision import room
 from chary.storage.sealed import pack, unpack
-
-_interim.install()
 
 # The kind of a sealed file with a snapshot in it.
 SNAPSHOT = "service"
-
-
-class Draft(Protocol):
-    """A plan that is being made of the counts of one moment."""
-
-    @property
-    def digest(self) -> str:
-        """A hash of the counts."""
-
-    def make(self) -> None:
-        """Make the plan; in any thread."""
 
 
 @final
@@ -68,7 +56,6 @@ class Live:
         # Episodes that the agent has finished with, and the event of that; see `prune`.
         self._ended: deque[tuple[int, str]] = deque()
         self.completed = self.drafted = self.plans = 0
-        self.draft: Draft | None = None
 
     @classmethod
     def new(cls, declaration: Declaration) -> Live:
@@ -168,14 +155,11 @@ class Live:
                     f"'counts' must be the hash of what was learnt, {draft.digest}, got {f.counts}."
                 )
         elif kind == "adopted":
-            if self.draft is None or self.draft.digest != f.counts:
+            draft = self.agent.drafted
+            if draft is None or draft.digest != f.counts:
                 raise InvalidData(f"'counts' must be those of the last draft, got {f.counts}.")
-            self.agent.adopt(self.draft)
-            self.draft = None
+            self.agent.adopt(draft)
             self.plans += 1
-        elif kind == "opened":
-            # What was drafted and not adopted is gone with the process that drafted it.
-            self.draft = None
         elif kind == "token_added":
             self.tokens[f.token] = {
                 "digest": f.digest, "scopes": f.scopes, "label": f.label, "expires": f.expires,
@@ -192,9 +176,8 @@ class Live:
 
     def begin_draft(self) -> Draft:
         """Draft a plan from the counts of this moment, and return it."""
-        draft: Draft = self.agent.draft()
-        self.draft, self.drafted = draft, self.completed
-        return draft
+        self.drafted = self.completed
+        return self.agent.draft()
 
     def prune(self, durable: int) -> None:
         """Forget the episodes that have ended and are on the disk."""
@@ -228,10 +211,7 @@ class Live:
         return len(self.records) - len(self._ended)
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return all of it as arrays that nothing changes any more, and as plain values.
-
-        A draft is not part of it: take none while one is being made.
-        """
+        """Return all of it as arrays that nothing changes any more, and as plain values."""
         arrays, about = record(self.agent, self.agent._discretiser)
         own = {
             "agent": about,
@@ -271,13 +251,14 @@ class Live:
 
     def _incumbents(self, identity: str, action: int) -> Decision:
         """Return the decision that plays an action in the incumbent's name: nothing is booked."""
-        now = self.agent._episodes.named("act", identity)
+        agent = self.agent
+        now = agent._episodes.named("act", identity)
+        if agent.shield is None:
+            return Decision(action, False, 0.0, 0.0, INFINITY, now.pinned.number, -1)
+        spent = agent.shield.ledger(identity).deficit
+        left = room(agent._rule_at(now, now.t), spent)
         span = self.setting.scale.span
-        ledger = self.agent.ledger(identity)
-        left = float("inf")
-        return Decision(
-            action, False, 0.0, ledger.deficit / span, left / span, now.pinned.number, -1, span=span
-        )
+        return Decision(action, False, 0.0, spent, left, now.pinned.number, -1, span=span)
 
     def _recommended(self, identity: str, t: int, s: int) -> Recommended:
         """Return what mode budgeted would do at a step; nothing changes."""

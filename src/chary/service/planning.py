@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import final
 
-from chary.service.live import Draft
+from chary.agents.draft import Draft
+from chary.errors import CharyError
 
 
 @final
@@ -19,9 +20,10 @@ class Planner:
 
     def __init__(self, *, every: int, growth: float) -> None:
         self.every, self.growth = every, growth
-        self.failures = 0
+        # Why the last plan cannot be used, where what was learnt contradicts what was declared.
+        self.problem: CharyError | None = None
         self._thread: threading.Thread | None = None
-        self._made: Draft | None = None
+        self._draft: Draft | None = None
 
     @property
     def inline(self) -> bool:
@@ -33,23 +35,22 @@ class Planner:
         new = completed - drafted
         return new >= max(self.every, 1) and new >= self.growth * completed * (not self.inline)
 
-    def start(self, draft: Draft) -> None:
-        """Make a plan in a thread."""
-        self._made = None
-        self._thread = threading.Thread(target=self._make, args=(draft,), name="chary-planner", daemon=True)
-        self._thread.start()
-
     def is_made(self, draft: Draft) -> bool:
-        """Return whether a plan that was started is made; where making it failed, it is tried again."""
-        if self._made is draft:
-            return True
-        if self._thread is None or not self._thread.is_alive():
-            # It may have ended just now.
-            if self._made is draft:
-                return True
-            self.failures += 1
-            self.start(draft)
-        return False
+        """Return whether a plan is made; one that nobody makes yet is begun, in a thread.
+
+        Raises:
+            CharyError: if it cannot be used.
+        """
+        if self._draft is not draft:
+            self.finish()
+            self._draft, self.problem = draft, None
+            self._thread = threading.Thread(
+                target=self._make, args=(draft,), name="chary-planner", daemon=True
+            )
+            self._thread.start()
+        if self.problem is not None:
+            raise self.problem
+        return draft.made
 
     def finish(self) -> None:
         """Wait for the thread."""
@@ -57,5 +58,7 @@ class Planner:
             self._thread.join()
 
     def _make(self, draft: Draft) -> None:
-        draft.make()
-        self._made = draft
+        try:
+            draft.make()
+        except CharyError as problem:
+            self.problem = problem

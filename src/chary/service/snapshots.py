@@ -31,8 +31,8 @@ class Snapshots:
         self._thread: threading.Thread | None = None
 
     def after(self, live: Live) -> None:
-        """Take a snapshot if it is time, none is being packed, and no plan is being made."""
-        if live.seq - self._last < self._every or live.draft is not None:
+        """Take a snapshot if it is time, and none is being packed."""
+        if live.seq - self._last < self._every:
             return
         if self._thread is None or not self._thread.is_alive():
             self.now(live)
