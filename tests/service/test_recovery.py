@@ -25,7 +25,7 @@ from chary.service.verify import verify
 AGENTS: dict[str, dict[str, Any]] = {
     "bounds": {"name": "chary", "eta": 8.0, "bonus": "kl", "losses": True},
     "counted": {"name": "chary", "eta": 8.0, "bonus": "kl", "overrides": "counted"},
-    "worlds": {"name": "chary", "eta": 2.0, "bonus": "posterior", "worlds": 16},
+    "worlds": {"name": "chary", "eta": 20.0, "bonus": "posterior", "worlds": 16},
 }
 SEEDS = range(6 if FULL else 2)
 REQUESTS = 1500 if FULL else 500
