@@ -38,11 +38,14 @@ class Api:
     lacks: frozenset[str] = frozenset()
 
 
-def tabular(**options: Any) -> Callable[[], TabularAgent]:
+def tabular(replan: str = "episode", **options: Any) -> Callable[[], TabularAgent]:
     def make() -> TabularAgent:
         spec = CharyUCBVI(eta=10.0, bonus="hoeffding", bonus_scale=0.01, **options)
         agent = TabularAgent(
-            spec, Setting.declare(n_states=4, n_actions=2, horizon=HORIZON), max_episodes=100
+            spec,
+            Setting.declare(n_states=4, n_actions=2, horizon=HORIZON),
+            max_episodes=100,
+            replan=replan,
         )
         logged = [[Transition(s, a, 0.5 * a, (s + a) % 3, False)] for s in range(3) for a in range(2)]
         agent.warm_start(logged * 5)
@@ -91,6 +94,7 @@ APIS = {
     "TabularAgent": Api(tabular(), (0, 1, 2, 0), TabularAgent.load, {}),
     "TabularAgent, proposals": Api(tabular(), (0, 1, 2, 0), TabularAgent.load, {"proposal": 0}),
     "TabularAgent, meta": Api(tabular(data="meta", pool=2), (0, 1, 2, 0), TabularAgent.load, {}),
+    "TabularAgent, adopting": Api(tabular("adopt"), (0, 1, 2, 0), TabularAgent.load, {}),
     "TabularAgent, no shield": Api(baseline, (0, 1, 2, 0), TabularAgent.load, {}),
     "CanaryAgent": Api(canary, (0, 1, 2, 0), CanaryAgent.load, {}, frozenset({"plan_of"})),
     "CriticShield": Api(

@@ -111,7 +111,7 @@ class Chooser:
         learner, horizon = self._learner, self._setting.horizon
         plan, frozen = learner.plan, self.frozen_baseline
         uniforms = np.zeros(horizon + 1) if self.generator is None else self.generator.random(horizon + 1)
-        pinned = Pinned(plan, learner.plans, learner.version, uniforms)
+        pinned = Pinned(plan, learner.plans, learner.in_force, uniforms)
         if isinstance(self._spec, MixtureSpec):
             if self._mixture is None:
                 self._mixture = self._new_mixture(self._spec)

@@ -25,7 +25,7 @@ from chary.errors import (
 )
 from chary.planner.joint import JointPlan
 from chary.shield import Decision, Ledger, Rule
-from chary.shield.decision import room
+from chary.shield.decision import plain_decision, room
 from chary.shield.pricing import put
 from chary.shield.watch import BUDGET, CLOSED
 from chary.texts import shown
@@ -103,10 +103,10 @@ class LiveCalls(TabularCore, ABC):
                 )
             return
         suggested = None if proposal is None else self._proposed(s, proposal, explores)
-        told = decision._replace(action=self._allowed("action", s, decision.action))
+        told = plain_decision(decision._replace(action=self._allowed("action", s, decision.action)))
         shield, plan = self.shield, now.pinned.plan
         if shield is None:
-            plain = Decision(told.action, told.explored is True, 0.0, 0.0, math.inf, now.pinned.number, -1)
+            plain = Decision(told.action, told.explored, 0.0, 0.0, math.inf, now.pinned.number, -1)
             if plain != told or (plain.explored and not explores):
                 raise InvalidData(
                     f"'decision' must be one of an agent without a budget, got {shown(decision)}."
@@ -114,10 +114,14 @@ class LiveCalls(TabularCore, ABC):
             self._changing = True
             self._note_decision(now, s, plain)
             return
+        weighed = shield.recall(
+            now.name, now.t, s, told, proposal=suggested, explore=explores, ahead=now.late
+        )
+        self._changing = True
         started = shield.started
-        late = now.steps[-1] if now.late else None
-        # The shield changes nothing before it has checked the decision.
-        made = shield.apply(now.name, now.t, s, told, proposal=suggested, explore=explores, late=late)
+        self._arrive(now, s)
+        proposed = suggested is not None
+        made = shield.apply(now.name, now.t, s, weighed, proposed=proposed, explore=explores)
         if isinstance(plan, JointPlan):
             if made.chain >= 0:
                 plan.freeze(made.chain)
@@ -158,10 +162,8 @@ class LiveCalls(TabularCore, ABC):
         self._check_adopts("adopt")
         check_type("draft", draft, Draft, "a Draft")
         latest = self._learner.drafted
-        if latest is None or (latest is not draft and latest.digest != draft.digest):
-            raise OutOfOrder(
-                "'draft' must be the one made last and not adopted, got another one. Call draft."
-            )
+        if latest != draft:
+            raise OutOfOrder("'draft' must be the one made last, not adopted yet, got another. Call draft.")
         self._changing = True
         self._learner.adopt()
         self._trim()

@@ -60,8 +60,8 @@ class PlanMaker(ABC, Generic[P]):
         self._plan: P | None = None
         self._journal: deque[Columns] = deque()
         self.explorers = Explorers()
-        # Where plans are adopted: the version of the one in force, and the draft that may follow it.
-        self.adopts, self._in_force = adopts, 0
+        # The version of the plan in force, and where plans are adopted the draft that may follow it.
+        self.adopts, self.in_force = adopts, 0
         self.drafted: Draft | None = None
         # Whether a plan that is made later, perhaps in another thread, reads what was learnt so far.
         self._lent = False
@@ -71,7 +71,7 @@ class PlanMaker(ABC, Generic[P]):
         """The plan of all that was learnt."""
         if self._plan is None:
             self._plan = self._make_checked_plan()
-            self._in_force = self.version
+            self.in_force = self.version
             self.plans += 1
         return self._plan
 
@@ -79,7 +79,7 @@ class PlanMaker(ABC, Generic[P]):
     def held(self) -> dict[int, P]:
         """The plans that are needed besides those of open episodes, by version."""
         held = {} if self.drafted is None else {self.drafted.version: self.drafted.plan}
-        return held if self._plan is None or not self.adopts else {self._in_force: self._plan, **held}
+        return held if self._plan is None or not self.adopts else {self.in_force: self._plan, **held}
 
     def draft(self, pinned: Collection[P]) -> Draft:
         """Return a plan of all that was learnt, to be made and adopted; `pinned` are plans still in use."""
@@ -90,7 +90,7 @@ class PlanMaker(ABC, Generic[P]):
     def adopt(self) -> None:
         """Put the draft in force."""
         assert self.drafted is not None
-        self._plan, self._in_force = self.drafted.plan, self.drafted.version
+        self._plan, self.in_force = self.drafted.plan, self.drafted.version
         self.drafted = None
         self.plans += 1
 
@@ -153,7 +153,7 @@ class PlanMaker(ABC, Generic[P]):
         arrays["explorers"], places = explorer_arrays(self.explorers, self._setting)
         adopted = {} if self.drafted is None else {"draft": self.drafted.version}
         return arrays, {
-            **({"adopted": {"in_force": self._in_force, **adopted}} if self.adopts else {}),
+            **({"adopted": {"in_force": self.in_force, **adopted}} if self.adopts else {}),
             "own": None if own is None else own.role,
             "plans": self.plans,
             "version": self.version,
@@ -204,8 +204,8 @@ class PlanMaker(ABC, Generic[P]):
             self._learn(batch)
         if about["planned"] or self.version in versions:
             plans[self.version] = make()
-        self._in_force = adopted.get("in_force", self.version)
-        self._plan = plans[self._in_force] if about["planned"] else None
+        self.in_force = adopted.get("in_force", self.version)
+        self._plan = plans[self.in_force] if about["planned"] else None
         if "draft" in adopted:
             plan, version = plans[adopted["draft"]], adopted["draft"]
             self.drafted = Draft(cast("Any", plan), version, lambda: self._rests_on(plan))

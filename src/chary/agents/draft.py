@@ -56,6 +56,16 @@ class Draft:
         """
         self._plan.make()
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether both drafts are of the same agent at the same place of its history."""
+        if not isinstance(other, Draft):
+            return NotImplemented
+        return self is other or (self.version, self.digest) == (other.version, other.digest)
+
+    def __hash__(self) -> int:
+        """Return a hash that equal drafts share."""
+        return hash(self.version)
+
     @cached_property
     def digest(self) -> str:
         """A SHA-256 of all that the plan follows from; the same history gives the same one."""
