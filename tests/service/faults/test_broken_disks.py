@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("apsw")
 
 from tests.service.faults import wards
-from tests.service.faults.breaking import FAULTS
+from tests.service.faults.breaking import FAULTS, struck_once
 from tests.service.faults.kills import answers, free_port
 from tests.service.faults.nursery import Nursery
 
