@@ -61,7 +61,7 @@ def serve(
         CharyError: one sentence, where the service cannot start.
     """
     limits = limits or Limits()
-    trust = None if certificate is None else _trust(Path(certificate), None if key is None else Path(key))
+    trust = None if certificate is None else trust_of(Path(certificate), None if key is None else Path(key))
     if key is not None and certificate is None:
         raise InvalidSetting("'key' needs 'certificate'. Give both files, or none.")
     listening = listening_at(host, port, guarded=trust is not None or insecure)
@@ -173,7 +173,7 @@ def _signals_end_well() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _trust(certificate: Path, key: Path | None) -> ssl.SSLContext:
+def trust_of(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """Return what HTTPS needs, TLS 1.2 or newer."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trust.minimum_version = ssl.TLSVersion.TLSv1_2
