@@ -217,7 +217,7 @@ class Clinic:
                 except Unanswered:
                     self.tally.counts["given up"] += 1
         finally:
-            line.hang_up()
+            await line.end()
 
     async def ask(self, line: Line, chance: np.random.Generator, method: str, path: str, body: Any) -> Any:
         """Send a request until it is answered, with the network's usual faults, and return the answer.
@@ -427,7 +427,7 @@ class _Stay:
         try:
             await self.clinic.ask(line, self.chance, "POST", path, body)
         finally:
-            line.hang_up()
+            await line.end()
 
     async def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self.clinic.ask(self.line, self.chance, "POST", path, body)
