@@ -130,7 +130,7 @@ async def _told_to_stop(server: uvicorn.Server, stop: asyncio.Event | None) -> N
 
 def _config(api: Api, limits: Limits, trust: ssl.SSLContext | None) -> uvicorn.Config:
     protocol: Any = partial(Connection, limits)
-    return uvicorn.Config(
+    config = uvicorn.Config(
         api,
         # A parser in pure Python: slower than one in C, and nothing a caller sends can overrun its memory.
         http=protocol,
@@ -146,8 +146,10 @@ def _config(api: Api, limits: Limits, trust: ssl.SSLContext | None) -> uvicorn.C
         timeout_keep_alive=limits.idle_seconds,
         timeout_graceful_shutdown=limits.grace_seconds,
         h11_max_incomplete_event_size=limits.head,
-        ssl_context_factory=None if trust is None else lambda _config, _default: trust,
     )
+    config.load()
+    config.ssl = trust
+    return config
 
 
 @contextlib.contextmanager
