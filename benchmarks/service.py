@@ -13,11 +13,14 @@ no disk; both are measured in turns. The clients are one process without an HTTP
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import signal
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -45,6 +48,8 @@ EPISODES = 24
 TRIVIAL_SECONDS = 4.0
 # Points of the curve of memory, and the share of an hour after which growth is judged.
 POINTS, SETTLED = 60, 0.25
+# Events after the newest snapshot before a kill; snapshots are taken every 10,000 events.
+TAIL = 9000
 
 
 def main() -> None:
@@ -61,9 +66,15 @@ def main() -> None:
     restart.add_argument("--events", type=int, default=1_000_000)
     restart.add_argument("--keep", type=Path, help="make the deployment here, or take the one that is here")
     restart.set_defaults(measure=measure_restart)
+    filling = kinds.add_parser("fill")
+    filling.add_argument("directory", type=Path)
+    filling.add_argument("--events", type=int, required=True)
+    filling.set_defaults(measure=fill)
     for each in (load, memory, restart):
         each.add_argument("--out", type=Path, help="by default benchmarks/results/service-NAME.json")
     options = parser.parse_args()
+    if options.measure is fill:
+        fill(options)
     name = options.measure.__name__.removeprefix("measure_")
     figures = {**machine(), **options.measure(options), "loadavg_at_the_end": os.getloadavg()}
     out = options.out or RESULTS / f"service-{name}.json"
@@ -320,43 +331,60 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_restart(options: argparse.Namespace) -> dict[str, Any]:
-    """Fill a deployment through the engine itself, and start its service."""
+    """Fill a deployment through the engine itself, kill that process, and start the service.
+
+    It is killed when the next snapshot is nearly due, so that the first start has the longest tail to apply.
+    """
     with tempfile.TemporaryDirectory() as folder:
         directory = options.keep or Path(folder) / "ward"
-        made = 0.0
+        began = time.monotonic()
         if not directory.exists():
             deployed(directory)
-            began = time.monotonic()
-            fill(directory, options.events)
-            made = time.monotonic() - began
-        began = time.monotonic()
-        engine = Engine.open(directory)
-        opened, events = time.monotonic() - began, engine.head
-        engine.finish()
-        starts = []
-        for _ in range(3):
+            filling = [sys.executable, __file__, "fill", str(directory), "--events", str(options.events)]
+            ended = subprocess.run(filling, check=False).returncode
+            assert ended == -signal.SIGKILL, ended
+        made = time.monotonic() - began
+        journal = (directory / "chary.db-wal").stat().st_size
+        events, newest = sizes(directory)
+        starts, opened = [], []
+        for _ in range(4):
             with Hosted(directory) as hosted:
-                hosted.start()
-                hosted.kill()
                 starts.append(hosted.start())
-                killed_tail = (directory / "chary.db-wal").stat().st_size
-                hosted.stop()
+                hosted.kill()
+            opened.append(last_start(directory))
         size = (directory / "chary.db").stat().st_size
     return {
         "events": events,
+        "events_after_the_newest_snapshot": events - newest,
         "database_bytes": size,
-        "wal_bytes_after_a_kill": killed_tail,
+        "wal_bytes": journal,
         "seconds_to_fill": made,
-        "seconds_to_open_in_process": opened,
-        "seconds_until_the_process_answers": starts,
+        "starts": [{"until_it_answers": all_, **engine} for all_, engine in zip(starts, opened, strict=True)],
         "kept": max(starts) <= 5.0,
     }
 
 
-def fill(directory: Path, events: int) -> None:
-    """Play episodes through the engine until the log has so many events."""
+def sizes(directory: Path) -> tuple[int, int]:
+    """Return the number of events of a deployment, and the event of its newest snapshot."""
+    with contextlib.closing(sqlite3.connect(directory / "chary.db")) as connection:
+        ((events,),) = connection.execute("SELECT max(seq) FROM event")
+        ((newest,),) = connection.execute("SELECT max(seq) FROM snapshot")
+    return int(events), int(newest)
+
+
+def last_start(directory: Path) -> dict[str, Any]:
+    """Return what the service logged of its last start: events replayed, and seconds of recovery."""
+    lines = (directory / "service.log").read_text(encoding="utf-8").splitlines()
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    last = [each for each in told if each.get("event") == "opened"][-1]
+    return {"replayed": last["replayed"], "recovery": last["seconds"]}
+
+
+def fill(options: argparse.Namespace) -> None:
+    """Play episodes through the engine until the log has so many events, and end by SIGKILL."""
+    directory: Path = options.directory
     engine, chance, number = Engine.open(directory), Random(0), 0
-    while engine.head < events:
+    while True:
         name, state = f"fill-{number}", chance.randrange(GRADES)
         number += 1
         engine.begin(name, state)
@@ -367,9 +395,12 @@ def fill(directory: Path, events: int) -> None:
         closed = engine.close(name)
         if number % 64 == 0:
             engine.wait(closed.seq)
+            if engine.head >= options.events:
+                events, newest = sizes(directory)
+                if events - newest > TAIL:
+                    os.kill(os.getpid(), signal.SIGKILL)
         if number % 5000 == 0:
             print(f"\r{engine.head:,} events", end="", file=sys.stderr, flush=True)
-    engine.finish()
 
 
 if __name__ == "__main__":

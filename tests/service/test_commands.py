@@ -203,6 +203,7 @@ def test_mode_and_budget_change_with_a_reason(cli: Cli, ward: Path) -> None:
     assert "reviewed" in cli("serve", "mode", ward).out
     assert cli("serve", "eta", ward, "4", "--reason", "careful").code == 0
     assert cli("serve", "mode", ward, "stopped", "--reason", "drill").code == 0
+    assert json.loads(cli("serve", "status", ward, "--json").out)["eta"] == 4.0
     now = json.loads(cli("serve", "mode", ward, "--json").out)
     assert (now["mode"], now["reason"], now["author"]) == ("stopped", "drill", local.AUTHOR)
     engine = Engine.open(ward)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.service.test_http import certificate
 
 from chary.errors import InvalidSetting
 from chary.mdp import Setting
@@ -82,7 +83,7 @@ async def unanswered(hosted: Hosted) -> None:
     await line.send_and_hang_up("GET", "/v1/mode")
     assert (await line.call("GET", "/v1/mode")).status == 401
     assert (await line.call("GET", "/healthz")).status == 200
-    line.hang_up()
+    await line.end()
     nowhere = Line("http://127.0.0.1:9", timeout=1.0)
     with pytest.raises(LineLost):
         await nowhere.call("GET", "/")
@@ -95,6 +96,26 @@ def test_a_service_that_cannot_start_says_why(directory: Path) -> None:
         first.start()
         with Hosted(directory) as second, pytest.raises(NotServing, match="locked"):
             second.start()
+
+
+def test_commands_on_this_machine_reach_a_service_behind_tls(directory: Path, tmp_path: Path) -> None:
+    proof, key = certificate(tmp_path, "clinic.example")
+    with Hosted(directory, "--certificate", str(proof), "--key", str(key)) as hosted:
+        hosted.start()
+        assert hosted.url.startswith("https://")
+        service = local.running(directory)
+        assert service is not None
+        assert local.call(service, directory, "GET", "/v1/mode")["mode"]
+        with pytest.raises(local.Unreachable, match="no such path"):
+            local.call(service, directory, "GET", "/v2")
+        # Another certificate in its place is not taken for it.
+        other, _ = certificate(tmp_path, "other.example")
+        with pytest.raises(local.Unreachable, match="must answer"):
+            local.call(service._replace(certificate=str(other)), directory, "GET", "/v1/mode")
+        # After a kill the note of the place stays, and nobody answers there.
+        hosted.kill()
+    assert (directory / local.RUNNING).exists()
+    assert local.running(directory) is None
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

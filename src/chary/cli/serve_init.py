@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chary.cli import calibrate
 from chary.cli.data import ReadOptions
 from chary.cli.options import ALL, Given, Json, Options
 from chary.cli.run import of_agent
@@ -21,12 +22,8 @@ from chary.storage.files import as_json as json_line
 if TYPE_CHECKING:
     from chary.preview.problem import Problem
 
-# The options of a plan that declare a log's problem; the others are options of the agent, or belong to plans.
-OF_PLANS = (
-    *("etas", "unit", "prior", "bonus", "bonus_scale", "delta", "max_episodes", "charge", "worlds"),
-    *("world_prior", "kappa", "pessimism", "risk", "seed", "rules", "step_bound", "after_refusal", "holdout"),
-    *("more_visits", "labels", "source", "progress"),
-)
+# The options of a plan that declare a log's problem are those of a calibration, and the horizon.
+OF_PLANS = tuple(name for name in calibrate.OF_PLANS if name != "horizon")
 LOG, POLICY, REWARDS = "log.csv", "policy.csv", "rewards.csv"
 
 
@@ -135,7 +132,8 @@ def _problem(file: Path, agent: Given, declared: Given, reading: ReadOptions) ->
             "'eta' must be given: the budget of an episode, in the log's units. Pass --eta X."
         )
     log = reading.read(file)
-    told = make_problem(log, PreviewOptions(etas=[agent["eta"]], labels=reading.labels(), **declared))
+    of_log = {"labels": reading.labels(), "first_step": reading.first_step}
+    told = make_problem(log, PreviewOptions(etas=[agent["eta"]], **of_log, **declared))
     if "rewards" in declared:
         agent.setdefault("reward", "known")
     changed = [note for note in told.notes if told.change and "separate state" in note]

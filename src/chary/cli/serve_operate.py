@@ -225,12 +225,31 @@ def _status(*, directory: Directory, as_json: Json = False) -> None:
         return
     say("Not running." if service is None else f"Running at {service.url}, process {service.pid}.")
     say(_said_mode(now))
-    by_mode = counts.pop("by_mode")
-    show(("", str(directory)), [(name.replace("_", " "), _number(value)) for name, value in counts.items()])
-    say()
-    names = ("decisions", "explored", "charged")
-    modes = [(mode, *(_number(each[name]) for name in names)) for mode, each in by_mode.items()]
-    show(("mode", *names), modes)
+    say(_told(counts))
+    modes = counts["by_mode"].items()
+    if modes:
+        say()
+        rows = [
+            (mode, str(row["decisions"]), str(row["explored"]), f"{row['charged']:.2f}")
+            for mode, row in modes
+        ]
+        show(("mode", "decisions", "explored", "charged"), rows)
+
+
+def _told(counts: dict[str, Any]) -> str:
+    """Return the numbers of a deployment in words."""
+    n = {name: f"{value:,}" for name, value in counts.items() if isinstance(value, int)}
+    budget = "" if counts["eta"] is None else f"; new episodes have {counts['eta']:,.6g}"
+    lines = {
+        "Episodes": f"{n['episodes']}, of which {n['open']} open, {n['abandoned']} abandoned",
+        "Decisions": f"{n['decisions']}, of which {n['explored']} explored; {n['overrides']} overruled, "
+        f"{n['not_taken']} not taken",
+        "Outcomes": f"{n['outcomes']} known, {n['outstanding']} outstanding, {n['lost']} lost",
+        "Budgets": f"{n['ledgers_above_their_budget']} ledgers above their budget; the largest ledger is "
+        f"{counts['largest_deficit']:,.6g}{budget}",
+        "Trail": f"{n['events']} events; the head of their chain is {counts['head']}",
+    }
+    return "\n".join(f"{name:11}{text}" for name, text in lines.items())
 
 
 def _backup(
@@ -252,12 +271,6 @@ def _backup(
     size = back_up(directory, out)
     told = {"directory": str(directory), "out": str(out), "bytes": size}
     say(json_line(told) if as_json else f"Copied: {out}, {size:,} bytes. Check it: chary audit verify {out}")
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _said_mode(now: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from chary.errors import InvalidSetting, check_installed
 
-PACKAGES = ("starlette", "uvicorn", "msgspec")
+PACKAGES = ("uvicorn", "msgspec", "prometheus_client", "httpx")
 
 Directory = Annotated[
     Path, typer.Argument(metavar="DIR", help="The folder of a deployment.", show_default=False)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,17 @@ from chary.errors import InvalidData, InvalidSetting, check_index
 from chary.storage.files import json_line, write_file
 from chary.texts import shown
 
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ModuleNotFoundError:
+    # Windows.
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
+
 log = logging.getLogger("chary")
 
-_BASELINE, _WAITING, _REJECTED = "baseline.json", "waiting.jsonl", "rejected.jsonl"
+_BASELINE, _WAITING, _REJECTED, _LOCK = "baseline.json", "waiting.jsonl", "rejected.jsonl", "lock"
 
 
 @final
@@ -105,6 +114,7 @@ class Outbox:
         self._waiting: dict[int, Report] = {}
         self._played: dict[str, dict[int, tuple[int | str, Decided]]] = {}
         self._number = 0
+        self._held: weakref.finalize[..., Outbox] | None = None
         self.baseline: Baseline | None = None
         self.rejected: list[tuple[str, Rejected]] = []
         if self._folder is not None:
@@ -166,6 +176,11 @@ class Outbox:
         with self._lock:
             self._played.pop(episode, None)
 
+    def release(self) -> None:
+        """Let another client have the folder."""
+        if self._held is not None:
+            self._held()
+
     def keep(self, reply: Mapping[str, Any]) -> None:
         """Keep a new table of the baseline."""
         self.baseline = Baseline.of(reply)
@@ -186,13 +201,19 @@ class Outbox:
     def _load(self, folder: Path) -> None:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_folder(folder)
             table, waiting = folder / _BASELINE, folder / _WAITING
             if table.exists():
                 self.baseline = Baseline.of(json.loads(table.read_bytes()))
             content = waiting.read_bytes() if waiting.exists() else b""
-            # A line that was cut off by a crash was never acknowledged to whoever reported it.
-            for line in content.split(b"\n")[:-1]:
+            whole, end, torn = content.rpartition(b"\n")
+            for line in whole.splitlines():
                 self._take(json.loads(line))
+            if torn:
+                # A line that was cut off by a crash was acknowledged to nobody.
+                write_file(waiting, whole + end)
+        except InvalidSetting:
+            raise
         except (OSError, ValueError, KeyError, TypeError, Garbled) as error:
             raise InvalidSetting(
                 f"The folder {shown(str(folder))} must be one that a client keeps its reports in, and be "
@@ -200,6 +221,18 @@ class Outbox:
             ) from None
         for report in self._waiting.values():
             self._remember(report)
+
+    def _lock_folder(self, folder: Path) -> None:
+        """Keep other clients out of the folder until this one is gone; two would deliver the same reports."""
+        lock = os.open(folder / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._held = weakref.finalize(self, os.close, lock)
+        if HAS_LOCKS:
+            try:
+                flock(lock, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                raise InvalidSetting(
+                    f"The folder {shown(str(folder))} is in use by another client. Give each its own."
+                ) from None
 
     def _take(self, line: Mapping[str, Any]) -> None:
         """Take a line of the file of reports that wait."""

@@ -37,7 +37,7 @@ class _Calls:
         fallback: Whether to play the baseline's table while the service is away; otherwise calls raise
             Unavailable. The table is received when an episode begins, which needs the scope read.
         folder: Where reports that wait and the table are kept, so that they outlive this process; the reports
-            hold what they say of a person. None keeps them in memory only.
+            hold what they say of a person. One client at a time. None keeps them in memory only.
         trust: A file with the certificates to trust (PEM), or a context; by default those of the system.
         insecure: Whether to send the token without HTTPS to another machine.
     """
@@ -96,6 +96,7 @@ class Client(_Calls):
         if self._http is not None:
             self._http.close()
             self._http = None
+        self._outbox.release()
 
     def begin(
         self, episode: str, state: Named, *, eta: float | None = None, payload: Reply | None = None
@@ -222,6 +223,7 @@ class AsyncClient(_Calls):
         if self._http is not None:
             await self._http.aclose()
             self._http = None
+        self._outbox.release()
 
     async def begin(
         self, episode: str, state: Named, *, eta: float | None = None, payload: Reply | None = None

@@ -113,6 +113,10 @@ class Tally:
     differing: list[str] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
 
+    def of_mode(self, mode: str) -> Counter[str]:
+        """Return the counts of the decisions in a mode."""
+        return self.modes.setdefault(mode, Counter())
+
     def over_budget(self) -> list[str]:
         """Return the episodes whose ledger exceeds their budget."""
         return [name for name, deficit in self.spent.items() if deficit > self.budget[name]]
@@ -217,7 +221,7 @@ class Clinic:
                 except Unanswered:
                     self.tally.counts["given up"] += 1
         finally:
-            line.hang_up()
+            await line.end()
 
     async def ask(self, line: Line, chance: np.random.Generator, method: str, path: str, body: Any) -> Any:
         """Send a request until it is answered, with the network's usual faults, and return the answer.
@@ -395,7 +399,7 @@ class _Stay:
             "recommended": bool(recommended.get("explored")),
             "otherwise": bool(recommended) and recommended["action"] != answer["action"],
         }
-        for counts in (tally.counts, tally.modes.setdefault(str(answer["mode"]), Counter())):
+        for counts in (tally.counts, tally.of_mode(str(answer["mode"]))):
             counts.update(name for name, fact in seen.items() if fact)
         tally.spent[self.name] = float(answer["deficit"])
 
@@ -427,7 +431,7 @@ class _Stay:
         try:
             await self.clinic.ask(line, self.chance, "POST", path, body)
         finally:
-            line.hang_up()
+            await line.end()
 
     async def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
         return await self.clinic.ask(self.line, self.chance, "POST", path, body)

@@ -35,6 +35,7 @@ from chary.service.ward import (
 
 NAME = "ward"
 RISK = 0.01
+PLAYED = ("apprentice", "budgeted", "stopped")
 BEDS = 50
 # Seconds of each part; the service may take as long again to start.
 APPRENTICE, BUDGETED, STOPPED = 12.0, 20.0, 4.0
@@ -198,7 +199,7 @@ def _shown(tally: Tally, found: dict[str, Any], audit: str, seconds: float, rest
     )
     return Shown(
         seconds=seconds,
-        modes={mode: {name: counts[name] for name in counted} for mode, counts in tally.modes.items()},
+        modes={mode: {name: tally.of_mode(mode)[name] for name in counted} for mode in PLAYED},
         clinic={name: tally.counts[name] for name in clinic},
         median_ms=tally.wait_ms(0.5),
         p99_ms=tally.wait_ms(0.99),

@@ -61,7 +61,7 @@ def serve(
         CharyError: one sentence, where the service cannot start.
     """
     limits = limits or Limits()
-    trust = None if certificate is None else _trust(Path(certificate), None if key is None else Path(key))
+    trust = None if certificate is None else trust_of(Path(certificate), None if key is None else Path(key))
     if key is not None and certificate is None:
         raise InvalidSetting("'key' needs 'certificate'. Give both files, or none.")
     listening = listening_at(host, port, guarded=trust is not None or insecure)
@@ -130,7 +130,7 @@ async def _told_to_stop(server: uvicorn.Server, stop: asyncio.Event | None) -> N
 
 def _config(api: Api, limits: Limits, trust: ssl.SSLContext | None) -> uvicorn.Config:
     protocol: Any = partial(Connection, limits)
-    return uvicorn.Config(
+    config = uvicorn.Config(
         api,
         # A parser in pure Python: slower than one in C, and nothing a caller sends can overrun its memory.
         http=protocol,
@@ -146,8 +146,10 @@ def _config(api: Api, limits: Limits, trust: ssl.SSLContext | None) -> uvicorn.C
         timeout_keep_alive=limits.idle_seconds,
         timeout_graceful_shutdown=limits.grace_seconds,
         h11_max_incomplete_event_size=limits.head,
-        ssl_context_factory=None if trust is None else lambda _config, _default: trust,
     )
+    config.load()
+    config.ssl = trust
+    return config
 
 
 @contextlib.contextmanager
@@ -173,7 +175,7 @@ def _signals_end_well() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _trust(certificate: Path, key: Path | None) -> ssl.SSLContext:
+def trust_of(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """Return what HTTPS needs, TLS 1.2 or newer."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trust.minimum_version = ssl.TLSVersion.TLSv1_2

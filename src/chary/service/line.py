@@ -16,6 +16,8 @@ from chary.texts import shown
 
 # The longest head and body of a reply that is read.
 LONGEST_HEAD, LONGEST_BODY = 1 << 16, 1 << 26
+# Rounds of the loop after which an aborted connection is closed.
+ROUNDS = 3
 
 
 class LineLost(OSError):
@@ -81,10 +83,17 @@ class Line:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connection; the next call opens another."""
+        """Close the connection at once; the next call opens another."""
         if self._streams is not None:
-            self._streams[1].close()
+            self._streams[1].transport.abort()
             self._streams = None
+
+    async def end(self) -> None:
+        """Close the connection, and return when it is closed."""
+        self.hang_up()
+        # What was aborted is closed in the next round of the loop, behind TLS in the one after it.
+        for _ in range(ROUNDS):
+            await asyncio.sleep(0)
 
     async def _send(self, method: str, path: str, body: bytes) -> asyncio.StreamReader:
         if self._streams is None:

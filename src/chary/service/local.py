@@ -201,7 +201,7 @@ def _sent(service: Running, token: str, method: str, path: str, body: bytes) -> 
         try:
             return await line.call(method, path, body)
         finally:
-            line.hang_up()
+            await line.end()
 
     return asyncio.run(once())
 

@@ -34,11 +34,12 @@ def summary(directory: Path) -> dict[str, Any]:
     Raises:
         CharyError: if there is none, or its database cannot be read.
     """
-    eta = Deployment.open(directory).declaration.agent.get("eta")
+    declared = Deployment.open(directory).declaration.agent.get("eta")
     views = Views(directory)
     query = views.reader.query
+    changed = query("SELECT json_extract(value, '$.eta') FROM policy WHERE name = 'eta'")
     ((outcomes, untaken),) = query(_REPORTS)
-    ((above, share),) = query(_LEDGERS, [eta])
+    ((above, share),) = query(_LEDGERS, [declared])
     modes = query(
         "SELECT mode, count(*), sum(explored), sum(charge) FROM decision GROUP BY mode ORDER BY mode"
     )
@@ -46,7 +47,7 @@ def summary(directory: Path) -> dict[str, Any]:
         **views.counts(),
         "outcomes": outcomes,
         "not_taken": untaken,
-        "eta": eta,
+        "eta": changed[0][0] if changed else declared,
         "highest_share_of_a_budget": share or 0.0,
         "ledgers_above_their_budget": above,
         "by_mode": {

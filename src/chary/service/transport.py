@@ -69,7 +69,15 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived, and see what is still missing."""
-        super().data_received(data)
+        most = self._limits.head
+        if len(data) <= most:
+            super().data_received(data)
+        else:
+            # h11 limits what is incomplete alone: a head that arrives whole is not measured.
+            for start in range(0, len(data), most):
+                if self.transport.is_closing():
+                    return
+                super().data_received(data[start : start + most])
         self._watch()
 
     def on_response_complete(self) -> None:
@@ -128,6 +136,8 @@ class Connection(H11Protocol):
 
     def _refuse(self, refused: Refused) -> None:
         """Write a refusal past the application, and hang up."""
+        if self.transport.is_closing():
+            return
         body = problem_of(refused)
         status = refused.status
         head = (

@@ -137,19 +137,22 @@ async def _operate(url: str, token: str, chance: Random, attempts: list[Attempt]
     """Change the mode now and then; a change that is not answered may have happened."""
     line = Line(url, token, timeout=5.0)
     first = True
-    while True:
-        mode = "budgeted" if first else chance.choice(("budgeted", "budgeted", "frozen", "apprentice"))
-        body = json.dumps({"mode": mode, "reason": "a test"}).encode()
-        sent = time.monotonic()
-        try:
-            reply = await line.call("PUT", "/v1/mode", body)
-        except LineLost:
-            attempts.append(Attempt("PUT", "/v1/mode", body, sent, time.monotonic(), None, b""))
-            await asyncio.sleep(0.05)
-            continue
-        attempts.append(Attempt("PUT", "/v1/mode", body, sent, time.monotonic(), *reply))
-        first = first and reply.status != 200
-        await asyncio.sleep(chance.uniform(0.5, 3.0))
+    try:
+        while True:
+            mode = "budgeted" if first else chance.choice(("budgeted", "budgeted", "frozen", "apprentice"))
+            body = json.dumps({"mode": mode, "reason": "a test"}).encode()
+            sent = time.monotonic()
+            try:
+                reply = await line.call("PUT", "/v1/mode", body)
+            except LineLost:
+                attempts.append(Attempt("PUT", "/v1/mode", body, sent, time.monotonic(), None, b""))
+                await asyncio.sleep(0.05)
+                continue
+            attempts.append(Attempt("PUT", "/v1/mode", body, sent, time.monotonic(), *reply))
+            first = first and reply.status != 200
+            await asyncio.sleep(chance.uniform(0.5, 3.0))
+    finally:
+        line.hang_up()
 
 
 async def _ask_again(line: Line, attempts: list[Attempt], chance: Random) -> AsyncIterator[tuple[str, str]]:

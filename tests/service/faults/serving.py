@@ -14,7 +14,7 @@ from chary.service.engine import Engine
 from chary.service.live import Live
 
 # So that a life of half a second meets checkpoints.
-ROWS_PER_CHECKPOINT = 40
+ROWS_PER_CHECKPOINT = 20
 
 
 def serve(directory: str, port: int, point: str | None = None) -> int:

@@ -13,7 +13,7 @@ from chary.service.tokens import SCOPES, mint
 from chary.service.ward import ETA
 
 # So that a life of half a second meets snapshots and plans.
-SNAPSHOT_EVERY, PLAN_EVERY = 60, 5
+SNAPSHOT_EVERY, PLAN_EVERY = 25, 3
 # With bounds in place of worlds, a budget that the first explorations can afford.
 BOUNDS_ETA = 400.0
 KINDS = ("worlds", "bounds")
