@@ -155,10 +155,10 @@ class Live:
                     f"'counts' must be the hash of what was learnt, {draft.digest}, got {f.counts}."
                 )
         elif kind == "adopted":
-            draft = self.agent.drafted
-            if draft is None or draft.digest != f.counts:
+            latest = self.agent.drafted
+            if latest is None or latest.digest != f.counts:
                 raise InvalidData(f"'counts' must be those of the last draft, got {f.counts}.")
-            self.agent.adopt(draft)
+            self.agent.adopt(latest)
             self.plans += 1
         elif kind == "token_added":
             self.tokens[f.token] = {

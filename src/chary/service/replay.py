@@ -38,7 +38,7 @@ def replay(
     found = Findings()
     try:
         check_first(deployment, reader)
-        digests: dict[int, str] = dict(reader.query("SELECT seq, digest FROM snapshot"))  # type: ignore[arg-type]
+        digests: dict[int, str] = dict(reader.query("SELECT seq, digest FROM snapshot"))
         live = Live.new(deployment.declaration)
         for event in chained(reader.events(upto=upto), Head(0, NOTHING)):
             if event.kind == Decided.kind and event.facts().mode != FALLBACK:
