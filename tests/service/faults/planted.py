@@ -94,6 +94,8 @@ class _Client:
                 )
             if operates and number == STOP:
                 await self.ask(Request("POST", "/v1/stop", {"reason": "a test"}), None)
+            if number % 12 == 5:
+                await self.ask(self._raise(), None)
             request, stay = next(steps)
             while request.path == "/v1/mode":
                 request, stay = next(steps)
@@ -102,6 +104,12 @@ class _Client:
                 await self.ask(
                     _contradicting(self.chance.choice(self.ward.answered[-40:])[0], self.chance), None
                 )
+
+    def _raise(self) -> Request:
+        """Return a request to raise the budget of an episode that is open, which must be refused."""
+        paths = [request.path for _, request in self.ward.open if request.path.startswith("/v1/episodes/")]
+        path = "/".join(paths[0].split("/")[:4]) if paths else "/v1/episodes/nobody"
+        return Request("POST", f"{path}/tighten", {"eta": 1e6, "reason": "a test"})
 
     async def ask(self, request: Request, stay: Stay | None) -> None:
         """Ask until it is answered; each time the answer may be lost, or come too late."""
@@ -142,8 +150,6 @@ def _contradicting(request: Request, chance: Random) -> Request:
     key = key_of(method, path, body)
     if key is None or key.kind not in ONCE or key.kind in ("close", "abandon"):
         return request
-    if key.kind == "taken" and chance.random() < 0.5:
-        return Request("POST", f"{path.split('/decisions')[0]}/tighten", {"eta": 1e6, "reason": "a test"})
     changed = dict(body)
     if key.kind in ("begin", "decide"):
         changed["state"] = (body["state"] + 1) % GRADES
