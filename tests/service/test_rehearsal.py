@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 from tests.service.test_http import certificate
 
+from chary.audit import Truth
 from chary.errors import InvalidSetting
 from chary.mdp import Setting
 from chary.service import local
 from chary.service.clinic import Attempt, Clinic, Habits
 from chary.service.demo import declaration
+from chary.service.judging import true_losses
 from chary.service.line import Line, LineLost
 from chary.service.rehearsal import Hosted, NotServing, findings, truth_of
 from chary.service.summary import summary
 from chary.service.verify import verify
-from chary.service.ward import ETA, TREATMENTS, ward
+from chary.service.ward import ETA, GRADES, TREATMENTS, VISITS, todays_rule, ward
 
 # Everything that can go wrong does, often.
 HABITS = Habits(
@@ -69,6 +71,11 @@ def test_what_the_clinic_counts_is_what_the_database_says(directory: Path) -> No
         counts["episodes"], counts["decisions"], counts["explored"]
     )  # fmt: skip
     assert told["ledgers_above_their_budget"] == 0
+    losses = true_losses(directory, ward(), ETA)
+    assert losses.episodes == 60
+    assert 0.0 < losses.highest <= ETA
+    assert losses.above == 0
+    assert true_losses(directory, ward(), losses.highest / 2).above > 0
     assert told["largest_deficit"] == max(tally.spent.values())
     for name in ("unheard replies", "repeated requests", "late outcomes", "overruled", "not taken"):
         assert counts[name] > 0, name
@@ -137,6 +144,9 @@ def test_a_rehearsal_measures_a_copy_and_leaves_the_deployment_alone(directory: 
     assert told["over_budget"] == 0
     assert 0.0 < told["restart_seconds"] < 200.0
     assert told["truth"] == "a problem resampled from the log"
+    assert (told["truly_above"], told["explored"] > 0) == (0, True)
+    assert 0.0 <= told["true_loss_mean"] <= told["true_loss_highest"] <= told["eta"]
+    assert -60.0 < told["incumbent_value"] < 600.0
     assert not [each for each in told["findings"] if "defect" in each]
     after = {file.name: file.read_bytes() for file in directory.glob("*.*") if "-shm" not in file.name}
     assert after == before
@@ -153,6 +163,11 @@ def test_the_demonstration_keeps_what_it_says(tmp_path: Path) -> None:
     assert told["modes"]["budgeted"]["explored"] > 0
     assert (told["ledgers_above_eta"], told["answered_otherwise"]) == (0, 0)
     assert 0.0 < told["highest_ledger"] <= told["eta"]
+    assert told["truly_above_eta"] == 0
+    assert told["true_loss_highest"] <= told["eta"]
+    # Today's rule from a uniformly random grade, by the clinic that is known: no number of the run.
+    rule = Truth(ward()).evaluate([todays_rule(grade) for grade in range(GRADES)]).value
+    assert told["rule_value"] == pytest.approx(rule[0].mean() * 110.0 - 10.0 * VISITS)
     assert "as they were written" in told["audit"]
     assert verify(tmp_path / "demo" / "ward").is_whole
 

@@ -111,7 +111,6 @@ class Tally:
     spent: dict[str, float] = field(default_factory=dict)
     budget: dict[str, float] = field(default_factory=dict)
     differing: list[str] = field(default_factory=list)
-    returns: list[float] = field(default_factory=list)
 
     def of_mode(self, mode: str) -> Counter[str]:
         """Return the counts of the decisions in a mode."""
@@ -334,23 +333,21 @@ class _Stay:
         opened = await self._ask("/v1/episodes", {"episode": self.name, "state": clinic.state(int(state))})
         tally.counts["episodes"] += 1
         tally.budget[self.name] = float(opened.get("eta", clinic.eta))
-        over, t, earned = False, 0, 0.0
+        over, t = False, 0
         while not over:
-            after, reward, over, left = await self._step(t, int(state))
+            after, over, left = await self._step(t, int(state))
             state = np.int64(after)
-            earned += reward
             t += 1
             if left:
                 return
             await asyncio.sleep(self.chance.exponential(self.habits.pace) if self.habits.pace else 0)
         await self._ask(f"{self.path}/close", {})
         tally.counts["completed"] += 1
-        tally.returns.append(earned)
         if self.lost:
             clinic.errand(self._give_up)
 
-    async def _step(self, t: int, state: int) -> tuple[int, float, bool, bool]:
-        """Play one step; return the next state, the reward, and whether the episode ended or was left."""
+    async def _step(self, t: int, state: int) -> tuple[int, bool, bool]:
+        """Play one step; return the next state, and whether the episode ended or was left."""
         clinic, tally, habits, chance = self.clinic, self.tally, self.habits, self.chance
         asked = time.monotonic()
         answer = await self._ask(f"{self.path}/decisions", {"t": t, "state": clinic.state(state)})
@@ -388,7 +385,7 @@ class _Stay:
             for report in self.reports:
                 report.cancel()
             await self._ask(f"{self.path}/abandon", {"reason": "left early"})
-        return int(after), float(reward), bool(terminated or cut), left
+        return int(after), bool(terminated or cut), left
 
     def _count(self, answer: Mapping[str, Any]) -> None:
         """Count a decision: in all, and by the mode in which it was made."""

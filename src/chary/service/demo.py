@@ -18,6 +18,7 @@ from chary.errors import check_real
 from chary.service import local
 from chary.service.clinic import Clinic, Habits, Tally
 from chary.service.declaring import Declaration
+from chary.service.judging import TrueLosses, true_losses
 from chary.service.rehearsal import Hosted
 from chary.service.summary import summary
 from chary.service.verify import verify
@@ -68,8 +69,9 @@ def declaration(folder: Path) -> Declaration:
 class Shown:
     """What the demonstration measured.
 
-    `modes` and `clinic` are the clinic's own counts, of decisions by mode and of everything else; the other
-    amounts are read from the deployment's database afterwards.
+    `modes` and `clinic` are the clinic's own counts, of decisions by mode and of everything else. The true
+    losses are those of exploring; they and the values of policies are by the true clinic. The other amounts
+    are read from the database afterwards.
     """
 
     seconds: float
@@ -80,6 +82,11 @@ class Shown:
     eta: float
     highest_ledger: float
     ledgers_above_eta: int
+    true_loss_mean: float
+    true_loss_highest: float
+    truly_above_eta: int
+    rule_value: float
+    baseline_value: float
     restart_seconds: float
     answered_otherwise: int
     refused: dict[str, int]
@@ -99,6 +106,11 @@ class Shown:
             f"Measured in this run, {self.seconds:.0f} s:",
             f"  Budget       the highest ledger is {self.highest_ledger:.2f} euros of {self.eta:g}; "
             f"{self.ledgers_above_eta} of {clinic['episodes']:,} patients have one above it",
+            f"  Truth        by the true clinic, exploring lost {self.true_loss_mean:.2f} euros per patient "
+            f"in expectation, {self.true_loss_highest:.2f} at most; {self.truly_above_eta} lost more than "
+            f"{self.eta:g}",
+            f"  Worth        by the true clinic, today's rule {self.rule_value:.0f} euros per patient, and "
+            f"the baseline that chary has learnt {self.baseline_value:.0f}",
             f"  Apprentice   {apprentice['decisions']:,} decisions, {apprentice['explored']} explored; "
             f"chary would have explored {apprentice['recommended']:,}",
             f"  Budgeted     {budgeted['decisions']:,} decisions, {explored:,} explored "
@@ -181,10 +193,13 @@ async def show(folder: Path, say: Say, *, pace: float = 1.0) -> Shown:
     findings = await asyncio.to_thread(verify, directory)
     for each in findings.found:
         say(each.message)
-    return _shown(tally, summary(directory), findings.describe(), time.monotonic() - began, restart)
+    losses = await asyncio.to_thread(true_losses, directory, ward(), ETA)
+    return _shown(tally, summary(directory), losses, findings.describe(), time.monotonic() - began, restart)
 
 
-def _shown(tally: Tally, found: dict[str, Any], audit: str, seconds: float, restart: float) -> Shown:
+def _shown(
+    tally: Tally, found: dict[str, Any], losses: TrueLosses, audit: str, seconds: float, restart: float
+) -> Shown:
     counted = ("decisions", "explored", "recommended", "otherwise")
     clinic = (
         *("episodes", "completed", "abandoned", "answers", "overruled", "not taken", "confirmed"),
@@ -206,6 +221,11 @@ def _shown(tally: Tally, found: dict[str, Any], audit: str, seconds: float, rest
         eta=ETA,
         highest_ledger=found["largest_deficit"],
         ledgers_above_eta=found["ledgers_above_their_budget"],
+        true_loss_mean=losses.mean,
+        true_loss_highest=losses.highest,
+        truly_above_eta=losses.above,
+        rule_value=losses.incumbent_value,
+        baseline_value=losses.baseline_value,
         restart_seconds=restart,
         answered_otherwise=len(tally.differing),
         refused=dict(tally.refusals),

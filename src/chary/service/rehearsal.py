@@ -27,6 +27,7 @@ from chary.randomness import generator_for
 from chary.service import local
 from chary.service.clinic import Clinic, Habits, Tally
 from chary.service.deployment import Deployment
+from chary.service.judging import true_losses
 
 if TYPE_CHECKING:
     from chary.data import Log
@@ -137,7 +138,8 @@ class Measured:
     """What a rehearsal measured; times in milliseconds, amounts in the user's units.
 
     `highest_share` is the largest share of its budget that any episode has spent, and `findings` say what
-    would go wrong, one sentence each.
+    would go wrong, one sentence each. The true losses are those of exploring, by the problem behind the
+    patients, which the service does not know.
     """
 
     seconds: float
@@ -159,6 +161,11 @@ class Measured:
     eta: float
     over_budget: int
     highest_share: float
+    true_loss_mean: float
+    true_loss_highest: float
+    truly_above: int
+    incumbent_value: float
+    baseline_value: float
     restart_seconds: float
     bytes_per_decision: float
     memory_bytes: int | None
@@ -182,6 +189,10 @@ class Measured:
             f"Budgets    {self.over_budget} of {self.episodes:,} ledgers above {self.eta:g}; "
             f"the fullest has {100 * self.highest_share:.0f} % of its budget spent",
             f"Exploring  {self.explored:,} decisions explored, {share:.1f} %",
+            f"Truth      exploring lost {self.true_loss_mean:.3g} per episode in expectation, "
+            f"{self.true_loss_highest:.3g} at most; {self.truly_above:,} lost more than {self.eta:g}",
+            f"Worth      in truth, the incumbent's policy {self.incumbent_value:.4g} per episode, and the "
+            f"baseline that was learnt {self.baseline_value:.4g}",
             f"People     {self.overruled:,} overruled, {self.not_taken:,} not taken, "
             f"{self.abandoned:,} episodes left",
             f"Outcomes   {self.late:,} late, {self.lost:,} lost",
@@ -274,6 +285,7 @@ def rehearse(
         hosted.stop()
     tally = clinic.tally
     counts, decisions = tally.counts, tally.counts["decisions"]
+    losses = true_losses(copy, truth, eta)
     size = sum(file.stat().st_size for file in copy.glob("chary.db*"))
     return Measured(
         seconds=took,
@@ -295,6 +307,11 @@ def rehearse(
         eta=eta,
         over_budget=len(tally.over_budget()),
         highest_share=tally.highest_share(),
+        true_loss_mean=losses.mean,
+        true_loss_highest=losses.highest,
+        truly_above=losses.above,
+        incumbent_value=losses.incumbent_value,
+        baseline_value=losses.baseline_value,
         restart_seconds=restart,
         bytes_per_decision=size / max(decisions, 1),
         memory_bytes=memory,
