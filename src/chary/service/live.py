@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -21,10 +22,11 @@ from chary.arrays import Ints
 from chary.errors import InvalidData, OutOfOrder
 from chary.service.declaring import Declaration, Problem
 from chary.service.events import INFINITY, Body, Decided, Recommended, as_decided, as_decision, decoded
-from chary.service.modes import APPRENTICE, BUDGETED, FALLBACK, FROZEN, STOPPED
+from chary.service.modes import APPRENTICE, BUDGETED, FALLBACK, FROZEN, INCUMBENTS, STOPPED
 from chary.service.records import ABANDONED, CLOSED, Kept, Record
 from chary.shield import Decision
 from chary.shield.decision import room
+from chary.standing import UNCONFOUNDED, Standing
 from chary.storage.sealed import pack, unpack
 
 # The kind of a sealed file with a snapshot in it.
@@ -56,6 +58,8 @@ class Live:
         # Episodes that the agent has finished with, and the event of that; see `prune`.
         self._ended: deque[tuple[int, str]] = deque()
         self.completed = self.drafted = self.plans = 0
+        # Whether people chose actions that were learnt from: they may have seen more than the state.
+        self.people = False
 
     @classmethod
     def new(cls, declaration: Declaration) -> Live:
@@ -130,6 +134,9 @@ class Live:
             return
         kept = Kept(seq, body, facts)
         kind = facts.kind
+        if kind == "decided" and not self.people:
+            f: Any = facts
+            self.people = f.mode in INCUMBENTS and f.action != int(self.incumbent[f.t, f.state])
         if kind == "begun":
             self.records[identity] = Record(identity, kept)
             return
@@ -197,6 +204,14 @@ class Live:
             self.records[now.identity] = now
             self._ended.append((self.seq + 1, now.identity))
 
+    @property
+    def standing(self) -> Standing:
+        """The standing of the budget's promise; where people chose actions, it leans on their choices too."""
+        standing = self.agent.standing
+        if not self.people or UNCONFOUNDED in standing.given:
+            return standing
+        return replace(standing, given=(*standing.given, UNCONFOUNDED))
+
     def is_open(self, identity: str) -> bool:
         """Return whether the agent still waits for something in this episode."""
         try:
@@ -221,6 +236,7 @@ class Live:
                 token: {**values, "scopes": list(values["scopes"])} for token, values in self.tokens.items()
             },
             "counters": [self.completed, self.drafted, self.plans],
+            "people": self.people,
         }
         return {name: np.array(array) for name, array in arrays.items()}, own
 
@@ -244,6 +260,7 @@ class Live:
             token: {**values, "scopes": tuple(values["scopes"])} for token, values in about["tokens"].items()
         }
         live.completed, live.drafted, live.plans = map(int, about["counters"])
+        live.people = bool(about["people"])
         return live
 
     def _label(self, action: int) -> str:
