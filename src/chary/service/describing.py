@@ -65,7 +65,7 @@ def baseline(live: Live) -> dict[str, Any]:
 
 def deployment(live: Live, of: Deployment) -> dict[str, Any]:
     """Return the setting, the agent, the promise, and the budget."""
-    setting, spec, standing = live.setting, live.problem.spec, live.agent.standing
+    setting, spec, standing = live.setting, live.problem.spec, live.standing
     return {
         "deployment": of.number,
         "setting": {
