@@ -132,7 +132,7 @@ def _problem(file: Path, agent: Given, declared: Given, reading: ReadOptions) ->
             "'eta' must be given: the budget of an episode, in the log's units. Pass --eta X."
         )
     log = reading.read(file)
-    of_log = {"labels": reading.labels(), "first_step": reading.first_step}
+    of_log: dict[str, Any] = {"labels": reading.labels(), "first_step": reading.first_step}
     told = make_problem(log, PreviewOptions(etas=[agent["eta"]], **of_log, **declared))
     if "rewards" in declared:
         agent.setdefault("reward", "known")
