@@ -6,14 +6,18 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
-from tests.service.served import HORIZON, Served, make, served
+from tests.service.served import HORIZON, Served, direct, make, served, token
 from tests.test_architecture import loaded_by
 
 import chary.client
@@ -367,6 +371,76 @@ def test_a_decision_whose_reply_was_lost_and_a_fallback_in_its_place_are_an_over
         assert step["decision"]["action"] == decided.action
         assert step["taken"]["action"] == step["outcome"]["action"] == played.action
         caller.disconnect()
+
+
+def started(directory: Path, port: int) -> subprocess.Popen[str]:
+    """Start a service in a process of its own, and wait until it answers."""
+    code = (
+        "import sys; from chary.service.hosting import serve\n"
+        "serve(sys.argv[1], port=int(sys.argv[2]), on_ready=lambda url: print(url, flush=True))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(directory), str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("http://")
+    return process
+
+
+def test_a_service_that_is_killed_and_started_again_keeps_every_answer_that_was_heard(tmp_path: Path) -> None:
+    directory = make(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with direct(directory) as clinic:
+        secret = token(clinic.engine).text
+    patience = Patience(timeout=5.0, deadline=60.0, pause=0.05, longest_pause=0.5)
+    heard: list[Decided] = []
+    done = threading.Event()
+
+    def work(number: int) -> None:
+        with client(f"http://127.0.0.1:{port}", patience, secret, fallback=False) as caller:
+            episode = 0
+            while not done.is_set():
+                heard.extend(play(caller, f"bed {number}, stay {episode}"))
+                episode += 1
+
+    process = started(directory, port)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for life in range(3):
+            wait_for(heard, len(heard) + HORIZON)
+            if life < 2:
+                process.kill()
+                process.communicate()
+                process = started(directory, port)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(90)
+        process.terminate()
+        process.communicate()
+    assert not any(thread.is_alive() for thread in threads)
+    with direct(directory) as clinic:
+        for decided in heard:
+            kept = clinic.call("POST", f"/v1/episodes/{quote(decided.episode)}/decisions", asked(decided))
+            assert kept.json() == decided.reply
+
+
+def wait_for(heard: Sequence[Decided], number: int, seconds: float = 60.0) -> None:
+    """Wait until so many decisions were heard."""
+    ends = time.monotonic() + seconds
+    while len(heard) < number:
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def asked(decided: Decided) -> dict[str, int]:
+    return {"t": decided.t, "state": decided.t}
 
 
 def test_reports_and_the_table_outlive_the_client(tmp_path: Path) -> None:
