@@ -50,7 +50,7 @@ class Held:
             assert not early, early
             assert clinic.engine.head > clinic.engine.durable_seq
             self.gate.set()
-            return await asyncio.gather(*running)
+            return list(await asyncio.gather(*running))
 
         replies: list[Any] = clinic.loop.run_until_complete(main())
         return replies
