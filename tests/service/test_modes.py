@@ -18,6 +18,7 @@ from tests.service.wandering import Wanderer
 from chary.service.answers import Answer, Refused
 from chary.service.engine import Engine
 from chary.service.modes import INCUMBENTS, MODES
+from chary.service.replay import replay
 
 POLICY = (1, 0, 1, 1)
 
@@ -224,3 +225,33 @@ def test_an_explanation_prices_every_action_of_an_open_episode(tmp_path: Path) -
     engine.abandon("bed")
     assert engine.explanation("bed", 0) is None
     engine.finish()
+
+
+def test_episodes_may_end_early_in_any_state_where_that_is_declared(tmp_path: Path) -> None:
+    told = {
+        "states": list(STATES), "actions": ["wait", "treat"], "horizon": HORIZON,
+        "reward_range": [-5.0, 5.0], "early_endings": True,
+    }  # fmt: skip
+    directory = with_policy(tmp_path, setting=told, mode="budgeted", planning={"every": 2})
+    engine = Engine.open(directory)
+    assert len(engine.baseline()["actions"][0]) == len(STATES)
+    for number in range(20):
+        name = f"bed {number}"
+        engine.begin(name, 0)
+        action = said(engine.decide(name, 0, 0))["action"]
+        ended = engine.outcome(name, 0, action, -1.0, number % 4, True)
+        assert engine.outcome(name, 0, action, -1.0, number % 4, True) == ended
+        with pytest.raises(Refused, match="is over after 1 steps"):
+            engine.decide(name, 1, number % 4)
+        engine.close(name)
+    with pytest.raises(Refused, match=r"'state' must lie in 0\.\.3"):
+        engine.begin("beyond", len(STATES))
+    assert engine.counters["completed"] == 20
+    state = engine._live.packed()
+    engine.finish()
+    assert replay(directory).is_whole
+    again = Engine.open(directory)
+    again._live.seq -= 1  # Opening is an event of its own.
+    assert again._live.packed() == state
+    again._live.seq += 1
+    again.finish()

@@ -10,7 +10,7 @@ import msgspec
 
 from chary.errors import InvalidAction, InvalidData, as_float, did_you_mean
 from chary.mdp.setting import REWARD_TOLERANCE
-from chary.service.declaring import Problem
+from chary.service.declaring import Problem, declared_states
 from chary.texts import shown
 
 # A state or an action as requests name it: its number, or the label that the setting declares.
@@ -33,7 +33,7 @@ class Asking:
         setting = problem.setting
         self._states = {label: s for s, label in enumerate(problem.states)}
         self._actions = {label: a for a, label in enumerate(problem.actions)}
-        self._n_states, self._n_actions = setting.n_states, setting.n_actions
+        self._n_states, self._n_actions = declared_states(setting), setting.n_actions
         self._horizon = setting.horizon
         self._allowed = setting.pair_index >= 0
         self._scale = setting.scale

@@ -35,7 +35,10 @@ from chary.texts import shown
 
 FILE: Final = "chary.toml"
 # What `Setting.declare` takes as it is.
-PLAIN: Final = ("horizon", "discount", "terminal", "value_cap", "support", "reward_range", "allowed")
+PLAIN: Final = (
+    *("horizon", "discount", "terminal", "value_cap", "support", "reward_range", "allowed"),
+    "early_endings",
+)
 SETTING: Final = ("n_states", "n_actions", "states", "actions", "rewards", *PLAIN)
 # What the agent takes besides the options of its specification.
 BESIDES: Final = ("name", "losses", "overrides", "max_episodes", "warmup")
@@ -201,12 +204,15 @@ class Declaration:
         file = self.folder / self.policy["file"]
         if file.suffix == ".npz":
             return load_policy(file, setting)
-        table = read_policy(file, n_states=setting.n_states, horizon=setting.horizon, labels=labels)
-        acting = ~setting.terminal
+        S = declared_states(setting)
+        table = read_policy(file, n_states=S, horizon=setting.horizon, labels=labels)
+        acting = ~setting.terminal[:S]
         if (table[..., acting] < 0).any():
             s = int(np.flatnonzero((np.atleast_2d(table) < 0).any(axis=0) & acting)[0])
             raise InvalidData(f"'policy' must have an action for every state, got none for state {s}.")
-        table = np.where(setting.terminal, 0, table)
+        table = np.where(acting, table, 0)
+        # In the separate state of early endings there is nothing to choose.
+        table = np.pad(table, [(0, 0)] * (table.ndim - 1) + [(0, setting.n_states - S)])
         return OwnBaseline.declare(table, setting, role="prior").table
 
     def beside(self, folder: Path) -> Declaration:
@@ -229,6 +235,11 @@ class Problem(NamedTuple):
     own: OwnBaseline | None
     incumbent: Ints | None
     log: Log | None
+
+
+def declared_states(setting: Setting) -> int:
+    """Return the number of states without the separate one of early endings, which no request names."""
+    return setting.n_states - (setting.ending is not None)
 
 
 def _check_keys(where: str, values: Mapping[str, Any], known: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import chary
 from chary.agents.explanation import ActionView
+from chary.service.declaring import declared_states
 from chary.service.deployment import Deployment
 from chary.service.live import Live
 
@@ -52,7 +53,7 @@ def _finite(value: float | None) -> float | None:
 
 def baseline(live: Live) -> dict[str, Any]:
     """Return the table that a client plays when the service is away: actions (H, S)."""
-    states = live.setting.n_states
+    states = declared_states(live.setting)
     table = live.incumbent if live.mode in ("apprentice", "stopped") else live.agent.plan.arrays.baseline
     return {
         "actions": table[:, :states].tolist(),
@@ -69,12 +70,15 @@ def deployment(live: Live, of: Deployment) -> dict[str, Any]:
     return {
         "deployment": of.number,
         "setting": {
-            "n_states": setting.n_states,
+            "n_states": declared_states(setting),
+            "early_endings": setting.ending is not None,
             "n_actions": setting.n_actions,
             "horizon": setting.horizon,
             "discount": setting.discount,
             "reward_range": [setting.scale.low, setting.scale.high],
-            "terminal": [s for s, ends in enumerate(setting.terminal.tolist()) if ends],
+            "terminal": [
+                s for s, ends in enumerate(setting.terminal.tolist()) if ends and s < declared_states(setting)
+            ],
             "states": list(live.problem.states),
             "actions": list(live.problem.actions),
         },
