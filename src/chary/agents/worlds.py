@@ -34,8 +34,8 @@ class WorldsSpec(AgentSpec):
             and under `auto` each pair does one or the other, as far as the evidence says.
         kappa: Weight, in observations, of the whole log in the prior shrunk, > 0.
         pessimism: Standard deviations over worlds by which the baseline discounts an action, >= 0.
-        growth: Share by which the data must grow before posterior worlds are planned again, >= 0. With 0 that
-            is before every episode.
+        growth: Share by which the data after log and warm-up must grow before posterior worlds are planned
+            again, >= 0. With 0 that is before every episode.
     """
 
     has_worlds: ClassVar[bool] = True
