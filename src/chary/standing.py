@@ -110,7 +110,7 @@ class Standing:
     def describe(self) -> str:
         """Return the promise in a sentence, and all that it leans on in another."""
         leans_on = f" It leans on this: {'; '.join(self.given)}." if self.given else ""
-        return f"{self._promise()}{leans_on}"
+        return f"{self.promise}{leans_on}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the three parts, and the whole in words."""
@@ -136,7 +136,9 @@ class Standing:
                 f"'standing' must have level, per, probability and given, got {shown(values)}."
             ) from problem
 
-    def _promise(self) -> str:
+    @property
+    def promise(self) -> str:
+        """The promise in a sentence, without what it leans on."""
         if self.per is None:
             return "No budget is promised."
         title = f"{self.level.capitalize()} per {self.per}:"
@@ -302,9 +304,11 @@ class Grounds:
         if told.known is not None:
             given.append("rewards are known, as declared")
         counted = self.prior is not None or (self.bounds is not None and self.bounds.family in ("kl", "l1"))
-        fewest = int(told.support.min()) if counted and len(told.support) else told.n_states
+        # The separate state of early endings leads to itself, which nobody has to declare.
+        support = told.support if told.ending is None else told.support[: told.pair_start[told.ending]]
+        fewest = int(support.min()) if counted and len(support) else told.n_states
         if fewest < told.n_states:
-            most = int(told.support.max())
+            most = int(support.max())
             number = f"{most}" if fewest == most else f"{fewest} to {most} (by state and action)"
             given.append(f"at most {number} states can follow a state and an action, as declared")
         return tuple(given)

@@ -378,9 +378,55 @@ def test_yes_and_no_are_booleans_if_all_rows_have_them(tmp_path: Path) -> None:
 def test_steps_counted_from_one_are_said_to_be_whatever_else_is_wrong(tmp_path: Path) -> None:
     header = "episode,t,state,action,reward,next_state,terminated\n"
     (tmp_path / "log.csv").write_text(header + "0,1,0,0,,1,0\n1,1,0,0,1,1,0\n2,1,0,0,1,1,0\n")
-    with pytest.raises(InvalidLog, match=r"'t' must count 0, .*No row has step 0: .* subtract 1\."):
+    with pytest.raises(InvalidLog, match=r"'t' must count 0, .*No row has step 0\. .*first_step=1"):
         read_log(tmp_path / "log.csv", drop_bad_episodes=True)
     (tmp_path / "log.csv").write_text(header + "0,1,0,0,1,1,0\n1,0,0,0,1,1,0\n")
     with pytest.raises(InvalidLog) as error:
         read_log(tmp_path / "log.csv")
-    assert "subtract" not in str(error.value)
+    assert "first_step" not in str(error.value)
+
+
+LESSONS = """pupil,t,state,action,reward,next_state,left
+p1,0,new,video,1,"fair, calm",no
+p1,1,"fair, calm",quiz,2,new,yes
+"""
+
+
+def test_texts_without_labels_are_named_ready_to_list(tmp_path: Path) -> None:
+    (tmp_path / "lessons.csv").write_text(LESSONS)
+    columns = {"episode": "pupil", "terminated": "left"}
+    with pytest.raises(InvalidLog) as error:
+        read_log(tmp_path / "lessons.csv", columns=columns)
+    wanted = """list them, "fair, calm", "new", by labels={'state': [...]} (--label state=...)."""
+    assert wanted in str(error.value)
+    many = "\n".join(f"p{k},0,s{k},0,0,s{k},no" for k in range(30))
+    (tmp_path / "lessons.csv").write_text(f"{LESSONS.splitlines()[0]}\n{many}\n")
+    with pytest.raises(InvalidLog, match=r"If these are texts, list them by labels=\{'state'"):
+        read_log(tmp_path / "lessons.csv", columns=columns)
+
+
+def test_labels_with_commas_are_quoted_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lessons.csv").write_text(LESSONS)
+    names = ["--column", "episode=pupil", "--column", "terminated=left", "--label", "action=video,quiz"]
+    command = ["data", "inspect", str(tmp_path / "lessons.csv"), *names, "--json"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--label", 'state=new, "fair, calm"'])
+    assert json.loads(capsys.readouterr().out)["states_seen"] == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--label", "state=new,fair, calm"])
+    assert "must be one of the labels 'new', 'fair', 'calm'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("no", "yes"), ("False", "TRUE"), ("0", "1")])
+def test_a_frame_may_say_yes_and_no_as_a_file_may(words: tuple[str, str]) -> None:
+    frame: dict[str, Any] = {name: [0, 0] for name in ("episode", "state", "action", "reward", "next_state")}
+    frame |= {"t": [0, 1], "terminated": list(words)}
+    assert Log.from_dataframe(frame).terminated.tolist() == [False, True]
+    frame["terminated"] = [words[0], "perhaps"]
+    with pytest.raises(InvalidLog, match=r"'terminated' must be 0 or 1, .*got 'perhaps' in row 2"):
+        Log.from_dataframe(frame)
+    mixed = {"yes": "true"}.get(words[1], "yes")
+    with pytest.raises(InvalidLog, match="'terminated' must"):
+        Log.from_dataframe(frame | {"terminated": [words[0], mixed]})

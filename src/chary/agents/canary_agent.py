@@ -99,6 +99,11 @@ class CanaryAgent(StepAPI[int, Drawn]):
             "a numpy Generator",
             way_out="Use numpy.random.default_rng.",
         )
+        if setting.ending is not None:
+            raise InvalidSetting(
+                "'setting' must be declared without early_endings for a canary, got it with them. Give "
+                "endings a state of their own, see docs/data.md."
+            )
         if spec.reward == "estimated" and setting.known is not None:
             setting = replace(setting, known=None)
         if incumbent is not None and spec.prior is not None:

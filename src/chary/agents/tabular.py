@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from chary.agents import _endings
 from chary.agents._choosing import Chooser, Pinned, check_generator
 from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
 from chary.agents._facts import ObservedFacts, placed
@@ -197,7 +198,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        logged = placed(episodes)
+        logged = placed(_endings.with_endings(self.setting, episodes))
         steps = [step for _, _, step in logged]
         most = self._warmup * self.setting.horizon
         if self.spec.bonus == "l1" and len(steps) > most:
@@ -301,7 +302,7 @@ class TabularAgent(StepAPI[int, Pinned]):
 
         Args:
             episode: An open episode, or one that was finished and whose outcomes are not all known.
-            transition: What happened.
+            transition: What happened. Where the setting has early endings, the agent takes care of one.
             t: At which step; may be left out where only one outcome is outstanding.
             taken: The action of the transition, where it is not the one decided: someone overruled the
                 agent. The charge of the decision stays booked, a chain waits where it was, and the
@@ -315,23 +316,20 @@ class TabularAgent(StepAPI[int, Pinned]):
         """
         now = self._episodes.named("observe", episode)
         t = self._episodes.step_of(now, t)
-        step = self._facts.checked(transition, f"episode {now.name!r}, step {t}")
+        place = f"episode {now.name!r}, step {t}"
+        reached = _endings.led(self.setting, transition)
+        step = self._facts.checked(reached, place)
+        ended = reached is not transition and _endings.goes_on(self.setting)
+        over = self._facts.checked(_endings.over(self.setting), place) if ended else None
         if not self._episodes.is_news(now, t, step, taken):
             return
         self._changing = True
-        if self.shield is not None and now.is_last(t):
-            self.shield.observe(
-                now.name,
-                step.next_state,
-                terminated=step.terminated,
-                transition=now.steps[t],
-                taken=step.action,
-            )
-        self._facts.note(step)
-        self._episodes.note(now, t, step)
-        self._visits.resolved(now.steps[t])
+        self._take(now, t, step)
         if self.overrides == "counted" and now.steps[t].overruled:
             self._visits.overruled(now.steps[t])
+        while over is not None and now.t < self.horizon:
+            self._decide(now, over.state, None)
+            self._take(now, now.t - 1, over)
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
@@ -436,9 +434,20 @@ class TabularAgent(StepAPI[int, Pinned]):
             action, explored = self._chooser.choose(now.pinned, t, s)
             decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
         self._facts.left[s] = True
-        self._episodes.decide(now, s, decision)
+        self._episodes.decide(now, s, decision, now.pinned.plan.baseline(t, s))
         self._visits.decided(now.steps[-1])
         return decision
+
+    def _take(self, now: Open, t: int, step: Transition) -> None:
+        """Take in the outcome of a step, as checked."""
+        if self.shield is not None and now.is_last(t):
+            played = now.steps[t]
+            self.shield.observe(
+                now.name, step.next_state, terminated=step.terminated, transition=played, taken=step.action
+            )
+        self._facts.note(step)
+        self._episodes.note(now, t, step)
+        self._visits.resolved(now.steps[t])
 
     def _settle(self, now: Open) -> None:
         """Count an episode that is closing once all of its outcomes are known."""

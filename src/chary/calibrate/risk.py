@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, wait
-from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
-from chary._workers import usable_cores, worker_pool
 from chary.agents import CharyUCBVI
 from chary.agents.protocol import POSTERIOR
-from chary.calibrate.scale import FRESH, SEARCHED
+from chary.calibrate.search import FRESH, SEARCHED, Arena, Effort, arena, check_effort
 from chary.calibrate.siblings import (
     Siblings,
-    check_family,
-    order_of,
-    played_of,
-    siblings_of,
     simulation_of,
 )
-from chary.errors import InvalidSetting, check_integer, check_real, check_seed, check_type
+from chary.errors import InvalidSetting, check_real, check_type
 from chary.mdp import FiniteMDP
 from chary.model.risk_calibration import RiskRecord, rate_limit
 
@@ -165,74 +156,37 @@ def calibrate_risk(
         raise InvalidSetting(
             f"'bonus' must be 'posterior' to calibrate a risk, got {agent.bonus!r}. Use calibrate."
         )
-    if agent.eta is None or math.isinf(agent.eta):
-        raise InvalidSetting(f"'eta' must be finite to calibrate for it, got {agent.eta!r}.")
-    if not (agent.prior is None or isinstance(agent.prior, str)):
-        raise InvalidSetting(
-            "'prior' must be none or 'recorded' to calibrate: actions of one problem mean nothing on its "
-            "siblings, got an array."
-        )
     wanted = agent.risk if rate is None else rate
     check_real("rate", wanted, low=0.0, high=1.0, open_low=True, open_high=True)
-    check_integer("episodes", episodes, minimum=1)
-    check_integer("warmup", warmup, minimum=0)
-    check_integer("runs", runs, minimum=2)
-    check_seed(seed)
+    effort = Effort(episodes, warmup, check, runs, seed, minutes, workers, executor, progress)
+    check_effort(agent, effort, least_runs=2)
     least = rate_limit([0] * runs, [episodes] * runs)
     if least > wanted:
         raise InvalidSetting(
             f"'runs' times 'episodes' must be large enough to show a rate of {wanted:.3g}, got {runs} and "
             f"{episodes}, whose limit without any violation is {least:.3g}. Play more, or want a larger rate."
         )
-    if minutes is not None:
-        check_real("minutes", minutes, low=0.0, open_low=True)
-    if workers is not None:
-        check_integer("workers", workers, minimum=1)
-    began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
-    family = siblings_of(problem, options)
-    warmup = check_family(family, agent, warmup)
-    with (
-        TemporaryDirectory() as folder,
-        worker_pool(min(runs, workers or usable_cores()))
-        if executor is None
-        else nullcontext(executor) as pool,
-    ):
-        search = _Search(
-            family=order_of(family, Path(folder)),
-            agent=agent,
-            played={"episodes": episodes, "warmup": warmup, "seed": seed},
-            runs=runs,
-            wanted=wanted,
-            pool=pool,
-            deadline=began + limit * (1 if check else 2 / 3),
-            report=progress or (lambda done, total: None),
-            foreseen=runs * (1 if check else 4),
-        )
+    with arena(problem, options, agent, effort, foreseen=4) as place:
+        search = _Search(place, wanted)
         risk = agent.risk if check else search.largest(agent.risk)
-        search.deadline = began + limit
+        place.confirm()
         passed = search.confirmed(risk)
-    configuration = {
-        "problem": family.name,
-        "options": dict(family.options),
-        **played_of(family, agent, episodes, warmup),
-    }
     record = None
     if passed is not None:
-        played = {**played_of(family, agent, episodes, warmup), "risk": passed.risk}
         record = RiskRecord(
-            problem=family.name,
-            options=dict(family.options),
-            played=played,
+            problem=place.family.name,
+            options=dict(place.family.options),
+            played={**place.played, "risk": passed.risk},
             rate=wanted,
             violations=passed.violations,
             exploring=passed.exploring,
             seed=seed,
-            siblings=family.about,
+            siblings=place.family.about,
         )
     return RiskCalibration(
         record=record,
         agent=agent if record is None else replace(agent, risk=record.risk, calibration=record),
-        configuration=configuration,
+        configuration=place.configuration,
         rate=wanted,
         seed=seed,
         trials=tuple(search.trials),
@@ -240,30 +194,22 @@ def calibrate_risk(
 
 
 @final
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Search:
     """The trials of one calibration."""
 
-    family: Mapping[str, Any]
-    agent: CharyUCBVI
-    played: Mapping[str, int]
-    runs: int
+    place: Arena
     wanted: float
-    pool: Executor
-    deadline: float
-    report: Callable[[int, int], None]
-    foreseen: int
-    done: int = 0
     trials: list[RiskTrial] = field(default_factory=list)
 
     def largest(self, start: float) -> float | None:
         """Return the largest risk that passes on the siblings of the search, None if none does."""
         risk = start
         if self._passes(risk):
-            while risk * STEP <= LARGEST_RISK and not self._late and self._passes(risk * STEP):
+            while risk * STEP <= LARGEST_RISK and not self.place.late and self._passes(risk * STEP):
                 risk *= STEP
             return risk
-        while risk / STEP >= SMALLEST_RISK and not self._late:
+        while risk / STEP >= SMALLEST_RISK and not self.place.late:
             risk /= STEP
             if self._passes(risk):
                 return risk
@@ -279,37 +225,26 @@ class _Search:
             risk = max(known, default=None)
         return None
 
-    @property
-    def _late(self) -> bool:
-        return time.monotonic() >= self.deadline
-
     def _passes(self, risk: float) -> bool:
         return self._attempt(risk, SEARCHED).verdict == "passed"
 
     def _attempt(self, risk: float, siblings: str) -> RiskTrial:
         """Play all runs of one risk."""
-        agent = replace(self.agent, risk=risk, calibration=None)
-        work = {
-            "family": self.family,
-            "agent": {each.name: getattr(agent, each.name) for each in fields(agent)},
-            "siblings": siblings,
-            **self.played,
-        }
-        orders = [json.dumps({**work, "run": i}) for i in range(self.runs)]
-        futures = [] if self._late else [self.pool.submit(_play, order) for order in orders]
+        place, runs = self.place, self.place.effort.runs
+        orders = place.orders(siblings, {"risk": risk})
+        futures = [] if place.late else [place.pool.submit(_play, order) for order in orders]
         waiting = set(futures)
-        while waiting and not self._late:
-            left = None if math.isinf(self.deadline) else max(0.0, self.deadline - time.monotonic())
-            _, waiting = wait(waiting, left, FIRST_COMPLETED)
-            self.report(self.done + len(futures) - len(waiting), max(self.foreseen, self.done + self.runs))
+        while waiting and not place.late:
+            _, waiting = wait(waiting, place.left, FIRST_COMPLETED)
+            place.report(len(futures) - len(waiting))
         for each in waiting:
             each.cancel()
         ended = [each.result() for each in futures if each.done() and not each.cancelled()]
         wait([each for each in waiting if not each.cancelled()])
-        self.done += len(ended)
-        violations, episodes = tuple(broken for broken, _ in ended), self.played["episodes"]
+        place.done += len(ended)
+        violations, episodes = tuple(broken for broken, _ in ended), place.effort.episodes
         upper = rate_limit(violations, [episodes] * len(ended)) if len(ended) > 1 else 1.0
-        whole = len(ended) == self.runs
+        whole = len(ended) == runs
         trial = RiskTrial(
             risk=risk,
             siblings=siblings,

@@ -7,40 +7,29 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from chary._workers import check_workers, usable_cores, worker_pool
 from chary.agents import CharyUCBVI
+from chary.calibrate.search import FRESH, SEARCHED, Arena, Effort, arena, check_effort
 from chary.calibrate.siblings import (
     Siblings,
-    check_family,
-    order_of,
-    played_of,
-    siblings_of,
     simulation_of,
 )
 from chary.errors import (
-    MOST_EPISODES,
-    MOST_RUNS,
     InvalidSetting,
     check_choice,
-    check_integer,
     check_real,
-    check_seed,
     check_type,
 )
 from chary.mdp import FiniteMDP
 from chary.model.calibration import CalibrationRecord, largest_failures, least_runs
-from chary.texts import shown
 
 __all__ = ["CALIBRATED_FAMILIES", "ScaleCalibration", "Trial", "calibrate"]
 
@@ -52,9 +41,6 @@ DEFICIT_TOLERANCE = 1e-12
 # Scales tried are the agent's times or divided by 4, 16, ... between these limits.
 SMALLEST_SCALE = 4.0**-12
 LARGEST_SCALE = 4.0**4
-
-# Siblings of the search, and those that confirm its result or check a given scale.
-SEARCHED, FRESH = "search", "check"
 
 
 class Trial(NamedTuple):
@@ -201,61 +187,25 @@ def calibrate(
     """
     check_type("agent", agent, CharyUCBVI, "a CharyUCBVI")
     check_choice("bonus", agent.bonus, CALIBRATED_FAMILIES)
-    if agent.eta is None or math.isinf(agent.eta):
-        raise InvalidSetting(f"'eta' must be finite to calibrate for it, got {shown(agent.eta)}.")
-    if not (agent.prior is None or isinstance(agent.prior, str)):
-        raise InvalidSetting(
-            "'prior' must be none or 'recorded' to calibrate: actions of one problem mean nothing on its "
-            "siblings, got an array."
-        )
-    check_integer("episodes", episodes, minimum=1, largest=MOST_EPISODES)
-    check_integer("warmup", warmup, minimum=0, largest=MOST_EPISODES)
-    check_seed(seed)
     check_real("precision", precision, low=1.0, open_low=True, open_high=True)
-    if runs is not None:
-        check_integer("runs", runs, minimum=1, largest=MOST_RUNS)
-    planned = runs or least_runs(agent.delta)
+    planned = least_runs(agent.delta) if runs is None else runs
+    effort = Effort(episodes, warmup, check, planned, seed, minutes, workers, executor, progress)
+    check_effort(agent, effort, least_runs=1)
     if largest_failures(planned, agent.delta) < 0:
         raise InvalidSetting(
             f"'runs' must be at least {least_runs(agent.delta)} with delta {agent.delta:g}, because with "
             f"fewer no scale could pass, got {planned}."
         )
-    if minutes is not None:
-        check_real("minutes", minutes, low=0.0, open_low=True)
-    if workers is not None:
-        check_workers(workers)
-    began, limit = time.monotonic(), math.inf if minutes is None else 60 * minutes
-    family = siblings_of(problem, options)
-    warmup = check_family(family, agent, warmup)
-    with (
-        TemporaryDirectory() as folder,
-        worker_pool(min(planned, workers or usable_cores()))
-        if executor is None
-        else nullcontext(executor) as pool,
-    ):
-        search = _Search(
-            family=order_of(family, Path(folder)),
-            agent=agent,
-            played={"episodes": episodes, "warmup": warmup, "seed": seed},
-            runs=planned,
-            pool=pool,
-            deadline=began + limit * (1 if check else 2 / 3),
-            report=progress or (lambda done, total: None),
-            foreseen=planned * (1 if check else 7 + _halvings(precision)),
-        )
+    with arena(problem, options, agent, effort, foreseen=7 + _halvings(precision)) as place:
+        search = _Search(place)
         scale = agent.bonus_scale if check else search.smallest(agent.bonus_scale, precision)
-        search.deadline = began + limit
+        place.confirm()
         passed = search.confirmed(scale)
-    configuration = {
-        "problem": family.name,
-        "options": dict(family.options),
-        **played_of(family, agent, episodes, warmup),
-    }
-    record = None if passed is None else _record(configuration, passed, seed, family.about)
+    record = None if passed is None else _record(place, passed)
     return ScaleCalibration(
         record=record,
         agent=agent if record is None else replace(agent, bonus_scale=record.bonus_scale, calibration=record),
-        configuration=configuration,
+        configuration=place.configuration,
         seed=seed,
         trials=tuple(search.trials),
     )
@@ -265,48 +215,38 @@ def _halvings(precision: float) -> int:
     return max(0, math.ceil(math.log(math.log(4.0) / math.log(precision), 2)))
 
 
-def _record(
-    configuration: Mapping[str, Any], trial: Trial, seed: int, siblings: str | None
-) -> CalibrationRecord:
+def _record(place: Arena, trial: Trial) -> CalibrationRecord:
     """Return the record of a trial that passed; runs that it could do without count as failures."""
     return CalibrationRecord(
-        **{**configuration, "bonus_scale": trial.scale},
+        **{**place.configuration, "bonus_scale": trial.scale},
         runs=trial.planned,
         failures=trial.failures + trial.planned - trial.runs,
         exploring=trial.exploring,
-        seed=seed,
-        siblings=siblings,
+        seed=place.effort.seed,
+        siblings=place.family.about,
     )
 
 
 @final
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Search:
     """The trials of one calibration."""
 
-    family: Mapping[str, Any]
-    agent: CharyUCBVI
-    played: Mapping[str, int]
-    runs: int
-    pool: Executor
-    deadline: float
-    report: Callable[[int, int], None]
-    foreseen: int
-    done: int = 0
+    place: Arena
     trials: list[Trial] = field(default_factory=list)
 
     def smallest(self, start: float, precision: float) -> float | None:
         """Return the smallest scale that passes on the siblings of the search, None if none does."""
         high = start
         while not self._passes(high):
-            if high >= LARGEST_SCALE or self._late:
+            if high >= LARGEST_SCALE or self.place.late:
                 return None
             high = min(4 * high, LARGEST_SCALE)
         # Above the start a smaller one has just failed.
         low = max(trial.scale for trial in self.trials if trial.scale < high) if high > start else high / 4
         while high <= start and low >= SMALLEST_SCALE and self._passes(low):
             high, low = low, low / 4
-        while low >= SMALLEST_SCALE and high / low > precision and not self._late:
+        while low >= SMALLEST_SCALE and high / low > precision and not self.place.late:
             middle = math.sqrt(high * low)
             if self._passes(middle):
                 high = middle
@@ -324,10 +264,6 @@ class _Search:
                 return trial
         return None
 
-    @property
-    def _late(self) -> bool:
-        return time.monotonic() >= self.deadline
-
     def _passes(self, scale: float) -> bool:
         return self._attempt(scale, SEARCHED).verdict == "passed"
 
@@ -337,47 +273,40 @@ class _Search:
         The runs that count are the first ones up to that point, in their order and not in that of their end:
         the same trial gives the same result on any number of cores.
         """
-        agent = replace(self.agent, bonus_scale=scale, calibration=None)
-        work = {
-            "family": self.family,
-            "agent": {each.name: getattr(agent, each.name) for each in fields(agent)},
-            "siblings": siblings,
-            **self.played,
-        }
-        most = largest_failures(self.runs, agent.delta)
+        place, runs = self.place, self.place.effort.runs
+        most = largest_failures(runs, place.agent.delta)
         ended: dict[int, Outcome | None] = {}
         with TemporaryDirectory() as folder:
             stop = Path(folder, "stop")
-            orders = [json.dumps({**work, "run": i, "stop": str(stop)}) for i in range(self.runs)]
-            counted, verdict, last = 0, "unfinished" if self._late else "", self.runs
+            orders = place.orders(siblings, {"bonus_scale": scale}, stop=str(stop))
+            counted, verdict, last = 0, "unfinished" if place.late else "", runs
             futures: dict[Future[Outcome | None], int] = {
-                self.pool.submit(_play, order): i for i, order in enumerate(orders) if not verdict
+                place.pool.submit(_play, order): i for i, order in enumerate(orders) if not verdict
             }
             while not verdict:
-                left = None if math.isinf(self.deadline) else max(0.0, self.deadline - time.monotonic())
                 open_ones = [each for each, i in futures.items() if i < last and i not in ended]
-                ready, _ = wait(open_ones, left, FIRST_COMPLETED)
+                ready, _ = wait(open_ones, place.left, FIRST_COMPLETED)
                 ended |= {futures[each]: each.result() for each in ready}
-                counted, verdict = _verdict(ended, self.runs, most)
-                if not verdict and self._late:
+                counted, verdict = _verdict(ended, runs, most)
+                if not verdict and place.late:
                     verdict = "unfinished"
                 # Runs after the one that decides need not be played to their end.
-                needed = counted if verdict else _needed(ended, self.runs, most)
+                needed = counted if verdict else _needed(ended, runs, most)
                 if needed < last:
                     last = needed
                     _write(stop, last)
                     for each, i in futures.items():
                         if i >= last:
                             each.cancel()
-                self.report(self.done + len(ended), max(self.foreseen, self.done + self.runs))
+                place.report(len(ended))
             wait([each for each in futures if not each.cancelled()])
-        self.done += counted
+        place.done += counted
         outcomes = [outcome for i in range(counted) if (outcome := ended[i]) is not None]
         failed = sorted(each.failed_at for each in outcomes if each.failed_at is not None)
         trial = Trial(
             scale=scale,
             siblings=siblings,
-            planned=self.runs,
+            planned=runs,
             runs=counted,
             failures=len(failed),
             failed_at=tuple(failed),

@@ -207,7 +207,7 @@ class LogSiblings:
     def __post_init__(self) -> None:
         check_log(self.log)
         check_setting(self.setting)
-        self.log.checked(setting=self.setting)
+        object.__setattr__(self, "log", self.log.checked(setting=self.setting).with_endings_of(self.setting))
         if self.own is not None:
             check_type("own", self.own, OwnBaseline, "an OwnBaseline", way_out="Use OwnBaseline.declare.")
 

@@ -36,7 +36,7 @@ OF_PLANS = (
         "worlds",
     ),
     *("world_prior", "kappa", "pessimism", "risk", "seed", "rules", "step_bound", "after_refusal", "holdout"),
-    *("more_visits", "labels", "source", "progress"),
+    *("more_visits", "labels", "first_step", "source", "progress"),
 )
 
 
@@ -162,6 +162,7 @@ def _siblings(
         etas=[0.0 if spec.eta is None else spec.eta],
         horizon=of_problem.horizon,
         labels=reading.labels(),
+        first_step=reading.first_step,
         **declared,
     )
     told = make_problem(log, options)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._workers import machine_memory
-from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled
+from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled, worded
 from chary.data._csv import csv_begun, csv_table
 from chary.data._parquet import frame_column, interchanged, parquet_frame
 from chary.data._seals import check_seal
@@ -40,7 +40,7 @@ class Table(ABC):
         self.name, self.names = name, ()
         self.header = self._renamed(list(header), _checked_names(columns))
         self._labels = {
-            each: texts for column, texts in _checked_labels(labels).items() for each in LABELLED[column]
+            each: texts for column, texts in checked_labels(labels).items() for each in LABELLED[column]
         }
 
     names: tuple[str, ...]
@@ -188,10 +188,16 @@ def _of_frame(
             raise InvalidData(f"{each!r} must be as long as the other columns, {size}, got {len(array)}.")
     places = Places(np.arange(1, size + 1), "row", faults)
     columns = {
-        each: array if kinds[each] in ("id", "any") else as_kind(kinds[each], each, array, places)
+        each: array
+        if kinds[each] in ("id", "any")
+        else as_kind(kinds[each], each, _said(kinds[each], array), places)
         for each, array in arrays.items()
     }
     return columns, places
+
+
+def _said(kind: str, column: NDArray[Any]) -> NDArray[Any]:
+    return worded(column) if kind == "truth" else column
 
 
 def _checked_names(columns: object) -> dict[str, str]:
@@ -212,7 +218,7 @@ def _checked_names(columns: object) -> dict[str, str]:
     return dict(columns)
 
 
-def _checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
+def checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
     """Return the texts of states and actions in the order of their numbers."""
     if not isinstance(labels, Mapping) or not labels.keys() <= LABELLED.keys():
         raise InvalidSetting(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.arrays import Floats, Ints
-from chary.data._columns import KINDS, Places, refusal, shown
+from chary.data._columns import KINDS, Places, check_first_step, from_zero, refusal, shown
 from chary.data._tables import FileTable
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.storage.files import as_path
@@ -29,6 +29,7 @@ def read_policy(
     n_states: int,
     horizon: int | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
+    first_step: int = 0,
 ) -> Ints:
     """Return a policy from a file with the columns `state, action`, or `t, state, action`.
 
@@ -37,6 +38,7 @@ def read_policy(
         n_states: The number S of states.
         horizon: The number H of steps, for a file with a column `t`.
         labels: The texts of states and actions, as for `read_log`.
+        first_step: The number of the first step in a column `t`, as for `read_log`.
 
     Returns:
         Actions (S,) or (H, S), -1 where the file has none.
@@ -45,9 +47,11 @@ def read_policy(
         InvalidData: if it has other columns, a row twice, or something else than numbers and labels.
     """
     S = check_integer("n_states", n_states, minimum=1)
+    first = check_first_step(first_step)
     columns, places = _read(path, POLICY, labels)
     sizes = {"state": S}
     if "t" in columns:
+        columns["t"] = from_zero(columns["t"], first, places)
         sizes = {"t": check_integer("horizon", horizon, minimum=1), **sizes}
     return _filled(columns, places, sizes, "action", NOTHING).astype(np.int64)
 

@@ -222,7 +222,7 @@ def _odd_endings(log: Log, setting: Setting | None) -> list[Suspicion]:
     named = np.union1d(log.state[starts], log.next_state[leads])[:NAMED].tolist()
     rule = (
         f"a step from or to a state that ends other episodes ({', '.join(map(str, named))}), which agents "
-        "refuse: give endings a separate state with log.with_own_ending()"
+        "refuse unless the setting has early_endings=True"
     )
     return _suspicion(log, "ending", starts | leads, rule)
 

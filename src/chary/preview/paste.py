@@ -24,7 +24,7 @@ WIDTH = 88
 def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
     """Return a program from the log to an agent that has learnt it."""
     setting, plain = problem.setting, problem.plain.n_states
-    S, A, padded = setting.n_states, setting.n_actions, problem.change == "padded"
+    A = setting.n_actions
     labels = ", labels=labels" if options.labels else ""
     used = ["read_log"]
     options_read = dict(source.reading or {})
@@ -42,18 +42,12 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         used.append("load_discretiser")
         lines.append(f"cells = load_discretiser({_text(str(source.discretiser))})")
         reading += ", discretiser=cells"
-    change = {
-        "": "",
-        "padded": f".padded({setting.horizon}, {plain})",
-        "own ending": f".with_own_ending({plain})",
-    }
     cut = ".cut_at()" if source.cut else ""
-    lines.append(f"log = read_log({_text(source.name)}{reading}){cut}{change[problem.change]}")
+    lines.append(f"log = read_log({_text(source.name)}{reading}){cut}")
     if problem.change:
-        goes_on = ", and steps of action 0 and reward 0 lead from it to itself" if padded else ""
-        lines.append(f"# Live, too, an ending leads to state {plain}{goes_on}.")
+        lines.append("# Live, too, report an early ending with terminated=True: the agent does the rest.")
     declared: dict[str, str] = {
-        "n_states": str(S),
+        "n_states": str(plain),
         "n_actions": str(A),
         "horizon": str(setting.horizon),
         "reward_range": repr((setting.scale.low, setting.scale.high)),
@@ -62,27 +56,21 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         declared["discount"] = repr(setting.discount)
     if options.value_cap is not None:
         declared["value_cap"] = repr(float(options.value_cap))
-    if setting.terminal.any():
+    if problem.change:
+        declared["early_endings"] = "True"
+    elif setting.terminal.any():
         declared["terminal"] = repr(np.flatnonzero(setting.terminal).tolist())
     if options.allowed == "seen":
         lines += [
-            f"allowed = np.zeros(({S}, {A}), dtype=bool)",
+            f"allowed = np.zeros(({plain}, {A}), dtype=bool)",
             "allowed[log.state, log.action] = True",
             "allowed[~allowed.any(axis=1)] = True",
         ]
-    elif padded:
-        lines.append(f"allowed = np.ones(({S}, {A}), dtype=bool)")
-    if options.allowed == "seen" or padded:
         declared["allowed"] = "allowed"
-    if padded:
-        lines.append(f"allowed[{plain}] = np.arange({A}) == 0  # the state after an ending")
-    if problem.limited is not None or padded:
-        lines.append(f"support = np.full(({S}, {A}), {S if problem.limited is None else problem.limited})")
-        lines += [f"support[{plain}] = 1"] if padded else []
-        declared["support"] = "support"
+    if options.support is not None:
+        declared["support"] = repr(min(options.support, plain))
     if options.rewards is not None:
         lines += _told("rewards", options.rewards, f"n_states={plain}, n_actions={A}{labels}", used)
-        lines += [f"rewards = np.vstack([rewards, np.zeros((1, {A}))])"] if S > plain else []
         declared["reward"] = "rewards"
     lines.append(_call("setting = chary.Setting.declare", declared))
     lines.append(_call("spec = chary.CharyUCBVI", {name: _text(value) for name, value in agent.items()}))
@@ -92,11 +80,9 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     if source.discretiser is not None:
         given["discretiser"] = "cells"
     if problem.own is not None:
-        lines += _told(
-            "policy", options.baseline, f"n_states={plain}, horizon={setting.horizon}{labels}", used
-        )
-        if S > plain:
-            lines.append("policy = np.append(policy, np.zeros((*policy.shape[:-1], 1), dtype=int), axis=-1)")
+        sizes = f"n_states={plain}, horizon={setting.horizon}{labels}"
+        sizes += f", first_step={options.first_step}" if options.first_step else ""
+        lines += _told("policy", options.baseline, sizes, used)
         lines.append(f"own = chary.OwnBaseline.declare(policy, setting, role={_text(problem.own.role)})")
         given["own"] = "own"
     options_given = ", ".join(f"{name}={value}" for name, value in given.items())

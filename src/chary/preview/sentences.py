@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from chary.preview.result import BudgetOutcome, Preview, StepBound
-from chary.preview.words import amount, budget, interval, listed, percent
+from chary.preview.words import (
+    action_name,
+    amount,
+    budget,
+    interval,
+    listed,
+    percent,
+    state_name,
+    step_name,
+)
 
 # The largest number of sentences about budgets.
 MOST_TOLD = 4
@@ -117,14 +126,23 @@ def _about_thresholds(found: Preview) -> list[str]:
     ]
 
 
+def warnings_of(found: Preview) -> tuple[str, ...]:
+    """Return sentences on refuted step bounds that were declared or that a rule relies on."""
+    usual = {each.eta / 2 for each in found.outcomes}
+    relied = {id(found.refuted(each)) for each in found.outcomes}
+    told = [each for each in found.step_bounds if each.refuted]
+    return tuple(_about_bound(found, each) for each in told if each.bound not in usual or id(each) in relied)
+
+
 def _about_bound(found: Preview, bound: StepBound) -> str:
-    unit, worst = found.basis.unit, bound.worst
+    basis, unit, worst = found.basis, found.basis.unit, bound.worst
     assert worst is not None
+    where = f"state {state_name(basis, worst.state)} at step {step_name(basis, worst.t)}"
     return (
         f"The log refutes a step bound of {budget(bound.bound, unit)}, as rule capped or paper would assume: "
-        f"action {worst.action} in state {worst.state} at step {worst.t} loses {interval(worst.gap, unit)} "
-        f"compared with the baseline, and {bound.refuting:,} of {bound.compared:,} steps, states and actions "
-        "that were compared lose more than it. These rules would keep their ledgers, and not the budget."
+        f"action {action_name(basis, worst.action)} in {where} loses {interval(worst.gap, unit)} compared "
+        f"with the baseline, and {bound.refuting:,} of {bound.compared:,} steps, states and actions that "
+        "were compared lose more than it. These rules would keep their ledgers, and not the budget."
     )
 
 
@@ -137,9 +155,10 @@ def _about_data(found: Preview) -> list[str]:
         )
     if found.helpful:
         best = found.helpful[0]
+        action, state = action_name(found.basis, best.action), state_name(found.basis, best.state)
         told.append(
-            f"Of single actions, {best.added:,} more tries of action {best.action} in state {best.state} "
-            "would help most: the mean of the compared charges would fall from "
+            f"Of single actions, {best.added:,} more tries of action {action} in state {state} would help "
+            "most: the mean of the compared charges would fall from "
             f"{amount(best.charge_before, unit, digits=3)} to {amount(best.charge_after, digits=3)}."
         )
     elif charges.mean_differing and found.credible is None:
