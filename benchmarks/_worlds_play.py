@@ -163,7 +163,7 @@ def live(agent: Any, mdp: Any, env: Any, *, episodes: int, seed: int, eta: float
 
 
 def share_flat(shares: str | None) -> None:
-    """Divide the share of flat rows otherwise among the weights 1/2, 0.1 and 0.02, in this process: a trial."""
+    """Divide the share of flat rows otherwise among their weights in this process: a prior on trial."""
     from chary.model import beliefs
 
     if shares is not None:

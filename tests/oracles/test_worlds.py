@@ -164,8 +164,9 @@ def drawn_flat(n_states: int, seen: list[int], weight: float, lanes: int) -> tup
     """Return the states and weights of one flat row in every world, (L, S), all states being possible."""
     size, kinds = n_states, np.full((1, lanes), FLAT, dtype=np.int8)
     states, weights = np.zeros(lanes * size, dtype=np.int32), np.zeros(lanes * size, dtype=np.float32)
+    atoms, start = np.arange(lanes + 1) * size, np.array([0, len(seen)])
     draw_flat_into(
-        states, weights, np.arange(lanes + 1) * size, np.array([0, len(seen)]), np.array(seen), n_states, kinds,
+        states, weights, atoms, start, np.array(seen, dtype=np.int64), n_states, kinds,
         FLAT, np.array([weight]), np.random.default_rng(0),
     )  # fmt: skip
     return states.reshape(lanes, size).astype(np.int64), weights.reshape(lanes, size).astype(float)

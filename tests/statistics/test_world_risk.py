@@ -102,8 +102,8 @@ def test_the_risk_is_kept_after_a_log_of_who_never_swims(monkeypatch: pytest.Mon
     assert broken.sum() <= 16
     monkeypatch.setattr(beliefs, "FLAT_SHARES", (1.0, 0.0, 0.0))
     assert broken_after_a_log(seeds).sum() > 2 * broken.sum()
-    # And worlds that err must meet their mistake in the next episode: a plan in use until a long log has grown
-    # by some share repeats it in every episode until then.
+    # And worlds that err must meet their mistake in the next episode: a plan in use until a long log has
+    # grown by some share repeats it in every episode until then.
     monkeypatch.undo()
     monkeypatch.setattr(WorldSchedule, "begin", lambda self: None)
     assert broken_after_a_log(seeds).sum() > 2 * broken.sum()

@@ -18,8 +18,8 @@ IN_WORDS = {
     "(shrunk, kappa {kappa})",
     "flat": "all states that can follow a pair are equally likely at first, and pairs are unrelated (flat)",
     "auto": "a pair resembles the other actions of its state, to its own degree (shrunk, kappa {kappa}), or "
-    "nothing (flat, with many or few possible successors); the share of either among all pairs is learnt, and "
-    "is 1/2 before the first data",
+    "nothing (flat, with many or few possible successors); the share of either among all pairs is learnt, "
+    "and is 1/2 before the first data",
 }
 WORLD_OPTIONS = ("worlds", "world_prior", "kappa", "pessimism", "risk", "growth", "explorer")
 

@@ -13,7 +13,6 @@ from chary.arrays import Bools, Floats, Ints
 from chary.mdp import Setting
 from chary.model.rows import find_place
 
-
 # Single precision keeps shares of this total; next to a transition counted it is nothing.
 LEAST_TOTAL = 1e-30
 
