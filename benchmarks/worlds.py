@@ -21,7 +21,7 @@ A run that is recorded there is not played again: a part can be stopped, continu
 played piece by piece. `--again` plays all of it, `--redraw` nothing. `--quick` and `--first-seed` record
 nothing, unless `--record-as NAME` puts the runs into benchmarks/results/NAME.json and leaves the page alone.
 
-`--flat-shares "A B C"` divides the share of flat rows otherwise among their weights 1/2, 0.1 and 0.02: "1 0 0"
+`--flat-shares "A B C"` divides the share of flat rows among their weights 1/2, 0.1 and 0.02: "1 0 0"
 is the prior `auto` as it was before there were small weights.
 """
 
