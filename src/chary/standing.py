@@ -32,6 +32,7 @@ STATIONARY = "outcomes are stationary: a state and an action lead to the same di
 UNCONFOUNDED = "logs are unconfounded: logged actions were chosen by what the state shows and by chance"
 DROPPED = "episodes with faulty rows, which were left out of the log, went like the others"
 OVERRIDES = "overrides are unconfounded: they were decided by what the state shows and by chance"
+UNTAKEN = "actions that were not taken were left out by what the state shows and by chance"
 LOSSES = "no outcome could get lost before the first one that was reported as lost"
 NETWORKS = "networks, which estimate values and do not bound them"
 CRITICS = {
@@ -183,6 +184,7 @@ class Grounds:
         own: The role of the user's policy, if there is one.
         losses_expected: Whether bounds allow for lost outcomes from the start; None where none can get lost.
         overrides: Whether outcomes of overruled decisions are `ignored` or `counted`.
+        untaken: Whether decided actions were reported as not taken.
         return_cap: The largest return of an episode as a canary was told, in the user's units.
     """
 
@@ -206,6 +208,7 @@ class Grounds:
     own: str | None = None
     losses_expected: bool | None = None
     overrides: str = "ignored"
+    untaken: bool = False
     return_cap: float | None = None
 
     @property
@@ -289,7 +292,7 @@ class Grounds:
 
     def _data(self) -> tuple[str, ...]:
         told = [(UNCONFOUNDED, self.logs), (DROPPED, self.dropped), (OVERRIDES, self.overrides == "counted")]
-        told.append((LOSSES, self.losses_expected is False))
+        told += [(UNTAKEN, self.untaken), (LOSSES, self.losses_expected is False)]
         return tuple(text for text, holds in told if holds)
 
     def _declared(self) -> tuple[str, ...]:

@@ -144,8 +144,21 @@ class Walk:
         self._call("observe", "a", self._outcome(0, first, 1), t=0)
         self._call("act", "b", 1, place(2))
         self._call("abandon", "b")
-        self._call("begin", "c", place(2))
-        self._call("finish", "c")
+        if "taken" in dir(self.agent):
+            self._call("begin", "c", place(2))
+            self._call("act", "c", 0, place(2))
+            self._call("taken", "c", 0, 1 - self.results[-1].action)
+            self._call("finish", "c")
+            self._call("observe", "c", self._outcome(2, self.calls[-2][1][2], 0), t=0)
+        if self.kind.proposes and hasattr(self.agent, "tighten"):
+            self._call("begin", "d", place(2), eta=0.4)
+            self._call("act", "d", 0, place(2), explore=False)
+            self._call("taken", "d", 0, None)
+            self._call("tighten", "d", 0.2)
+            self._call("act", "d", 1, place(1), proposal=1)
+            self._call("abandon", "d")
+        self._call("begin", "e", place(2))
+        self._call("finish", "e")
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         self.calls.append((name, args, kwargs))

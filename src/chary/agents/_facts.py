@@ -47,6 +47,13 @@ class ObservedFacts:
             raise InvalidData(f"{name!r} must lie in 0..{self.setting.n_states - 1}, got {shown(s)}.")
         return s
 
+    def allowed(self, name: str, s: int, action: object) -> int:
+        """Return an action as a whole number, once it is allowed in a state."""
+        a = check_integer(name, action, minimum=0, error=InvalidAction)
+        if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
+            raise InvalidAction(f"{name!r} must be an action allowed in state {s}, got {a}.")
+        return a
+
     def check_left(self, s: int) -> None:
         """Raise InvalidData if an episode cannot go on in `s`, which ended another."""
         if self.ends[s]:

@@ -91,7 +91,7 @@ def _read(
     source = as_path("path", path)
     if source.suffix not in SUFFIXES:
         raise InvalidSetting(f"'path' must end in {' or '.join(SUFFIXES)}, got {str(source)!r}.")
-    table = FileTable(source, {}, labels or {})
+    table = FileTable(source, {}, labels)
     form = next((each for each in forms if sorted(each) == sorted(table.header)), None)
     if form is None:
         raise InvalidData(

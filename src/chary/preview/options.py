@@ -165,7 +165,7 @@ class PreviewOptions:
         check_choice("charge", str(self.charge), ("worlds",) if posterior else CHARGES)
         check_seed(self.seed)
         check_choice("role", self.role, ROLES)
-        object.__setattr__(self, "labels", checked_labels({} if self.labels is None else self.labels))
+        object.__setattr__(self, "labels", checked_labels(self.labels))
         check_first_step(self.first_step)
         check_type("unit", self.unit, str, "a text")
         if len(self.unit) > LONGEST_UNIT:

@@ -31,9 +31,7 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     if options.labels:
         options_read["labels"] = options.labels
     # Texts of the user's get a line of their own: they are long, and used twice.
-    lines = [
-        f"{name} = {_text(options_read[name])}" for name in ("columns", "labels") if name in options_read
-    ]
+    lines = [_table(name, options_read[name]) for name in ("columns", "labels") if name in options_read]
     reading = "".join(
         f", {name}={name if name in ('columns', 'labels') else _text(value)}"
         for name, value in options_read.items()
@@ -110,6 +108,15 @@ def _text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _table(name: str, values: Mapping[str, object]) -> str:
+    """Return an assignment of texts by name, on one line or with a line for each."""
+    line = f"{name} = {_text(values)}"
+    if len(line) <= WIDTH:
+        return line
+    rows = "".join(f"    {_text(key)}: {_text(value)},\n" for key, value in values.items())
+    return f"{name} = {{\n{rows}}}"
 
 
 def _call(name: str, options: Mapping[str, str]) -> str:

@@ -34,11 +34,13 @@ class Account(Generic[S]):
     """One open episode of a shield: its ledger, the chain it feeds, and the chains it has touched.
 
     `pending` is the step decided and not yet observed, as the state and the decision. `deficits` has one
-    number per world, and none where no worlds vote.
+    number per world, and none where no worlds vote; those of the steps in `owed`, each with its state and
+    action, are still to be added. `held` counts the steps that were not to explore.
     """
 
     plan: Plan[S]
     number: int
+    rule: Rule
     ledger: Ledger = field(default_factory=Ledger)
     t: int = 0
     fed: Chain[S] | None = None
@@ -51,6 +53,8 @@ class Account(Generic[S]):
     finished: list[MetaRollout[S]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     deficits: MutableSequence[float] = field(default_factory=list)
+    owed: list[tuple[int, S, int]] = field(default_factory=list)
+    held: int = 0
 
     def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
         """Return the account as plain values, for `restored`; `keep` replaces transitions."""
@@ -84,7 +88,7 @@ class Account(Generic[S]):
         if votes is not None:
             *record, (deficits, vote) = record
         number, ledger, t, fed, pending, *state, touched, finished, dropped = record
-        now = cls(plan, number, Ledger(*ledger), t, None if fed is None else chains[fed])
+        now = cls(plan, number, rule, Ledger(*ledger), t, None if fed is None else chains[fed])
         now.reached, now.terminated, now.explored, now.refused = state
         if pending is not None:
             s, action, was_explored, charge, chain = pending
