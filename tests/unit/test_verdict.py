@@ -224,7 +224,7 @@ def test_the_log_refutes_a_step_bound_below_a_gap_that_it_shows() -> None:
     assert worst.gap.low <= 0.7 <= worst.gap.high
     assert told[0.25].refuting <= told[0.25].compared
     said = " ".join(found.sentences())
-    assert "The log refutes a step bound of 0.52, as rule capped or paper would assume" in said
+    assert "The log refutes step bounds of 0.25, 0.5 and 0.52, as rule capped or paper would assume" in said
     by_bounds = planned(logged(), etas=[0.5], bonus="kl", rules=["strict", "capped", "paper"])
     refuted = {each.rule: by_bounds.refuted(each) is not None for each in by_bounds.outcomes}
     assert refuted == {"strict": False, "capped": True, "paper": True}
@@ -261,7 +261,7 @@ def test_states_and_actions_have_the_users_names_everywhere(tmp_path: Path) -> N
     bound = next(each for each in found.step_bounds if each.refuted)
     worst = bound.worst
     assert worst is not None
-    place = f"action {labels['action'][worst.action]} in state {labels['state'][worst.state]} at step"
+    place = f"action “{labels['action'][worst.action]}” in state “{labels['state'][worst.state]}” at step"
     assert f"{place} {worst.t + 1} loses" in told
     assert not re.search(r"(state|action) \d", told)
     basis = json.loads(as_json(found.summary()))["basis"]

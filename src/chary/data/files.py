@@ -73,7 +73,7 @@ def read_log(
         InvalidSetting: if the file does not fit these options.
     """
     return log_of_table(
-        FileTable(_as_path(path), columns or {}, labels or {}),
+        FileTable(_as_path(path), columns, labels),
         discretiser=discretiser,
         first_step=first_step,
         ignore_extra=ignore_extra,

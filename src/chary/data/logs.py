@@ -215,7 +215,7 @@ class Log:
         from chary.data.files import log_of_table
 
         return log_of_table(
-            FrameTable(frame, columns or {}, labels or {}),
+            FrameTable(frame, columns, labels),
             discretiser=discretiser,
             first_step=first_step,
             ignore_extra=ignore_extra,

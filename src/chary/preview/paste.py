@@ -17,6 +17,12 @@ from chary.preview.problem import Problem
 
 LABEL = "recommended"
 PROVED = ("kl", "l1")
+# What comes next, per episode of the user's.
+LIVE = (
+    "# Live: agent.begin(name, state); then per step decision = agent.act(name, t, state) and",
+    "# agent.observe(name, chary.Transition(state, decision.action, reward, next_state, terminated));",
+    "# agent.finish(name) at the end. States and actions are numbers, t counts from 0.",
+)
 # The longest line of a program on which a whole call is written.
 WIDTH = 88
 
@@ -25,15 +31,14 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     """Return a program from the log to an agent that has learnt it."""
     setting, plain = problem.setting, problem.plain.n_states
     A = setting.n_actions
-    labels = ", labels=labels" if options.labels else ""
+    labels = ", columns=columns" if (source.reading or {}).get("columns") else ""
+    labels += ", labels=labels" if options.labels else ""
     used = ["read_log"]
     options_read = dict(source.reading or {})
     if options.labels:
         options_read["labels"] = options.labels
     # Texts of the user's get a line of their own: they are long, and used twice.
-    lines = [
-        f"{name} = {_text(options_read[name])}" for name in ("columns", "labels") if name in options_read
-    ]
+    lines = [_table(name, options_read[name]) for name in ("columns", "labels") if name in options_read]
     reading = "".join(
         f", {name}={name if name in ('columns', 'labels') else _text(value)}"
         for name, value in options_read.items()
@@ -87,7 +92,7 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         given["own"] = "own"
     options_given = ", ".join(f"{name}={value}" for name, value in given.items())
     lines.append(f"agent = chary.TabularAgent(spec, setting, {options_given})")
-    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())"]
+    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())", *LIVE]
     head = ["import numpy as np", "", "import chary", f"from chary.data import {', '.join(sorted(used))}", ""]
     return "\n".join(head + lines)
 
@@ -110,6 +115,15 @@ def _text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _table(name: str, values: Mapping[str, object]) -> str:
+    """Return an assignment of texts by name, on one line or with a line for each."""
+    line = f"{name} = {_text(values)}"
+    if len(line) <= WIDTH:
+        return line
+    rows = "".join(f"    {_text(key)}: {_text(value)},\n" for key, value in values.items())
+    return f"{name} = {{\n{rows}}}"
 
 
 def _call(name: str, options: Mapping[str, str]) -> str:

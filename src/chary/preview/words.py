@@ -116,3 +116,10 @@ def action_name(basis: Basis, action: int) -> str:
 def step_name(basis: Basis, t: int) -> str:
     """Return the number of a step as the user counts them."""
     return str(t + basis.first_step)
+
+
+def pair_name(basis: Basis, state: int, action: int) -> str:
+    """Return an action and its state for a sentence, the user's texts in quotes."""
+    texts = (state_name(basis, state), action_name(basis, action))
+    there, what = (text if text.isdecimal() else f"“{text}”" for text in texts)
+    return f"action {what} in state {there}"
