@@ -14,7 +14,11 @@ from tests.service.history import laws
 
 from chary.service.ward import ETA
 
-LOST = {"what was acknowledged is in the log", "the deployment opens after a power loss"}
+LOST = {
+    "what was acknowledged is in the log",
+    "the deployment opens after a power loss",
+    "the log can be read",
+}
 
 
 def losses_of(folder: Path, kind: str, *, rounds: int, losses: int, calls: int, seed: int) -> Losses:
@@ -25,13 +29,13 @@ def losses_of(folder: Path, kind: str, *, rounds: int, losses: int, calls: int, 
 
 
 def test_nothing_acknowledged_is_lost_to_a_power_loss(tmp_path: Path) -> None:
-    found = losses_of(tmp_path, "worlds", rounds=3, losses=10, calls=150, seed=0)
+    found = losses_of(tmp_path, "worlds", rounds=2, losses=12, calls=150, seed=0)
     assert found.findings == []
-    assert found.losses == 30
+    assert found.losses == 24
     # The losses are real: the log that was being written lost sectors in many of them.
-    assert found.dropped["chary.db-wal"] >= 8
-    assert found.acknowledged > 1000
-    assert found.explored > 20
+    assert found.dropped["chary.db-wal"] >= 6
+    assert found.acknowledged > 500
+    assert found.explored > 5
 
 
 @pytest.mark.slow
