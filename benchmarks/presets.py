@@ -20,6 +20,8 @@ from chary.presets import NAMES, preset
 
 NAME = "presets"
 PLAYERS = ("chary", "baseline", "ucbvi")
+# Changed with the worlds themselves, so that what was played before is not taken for what they are now.
+WORLDS = "prior auto with flat weights 1/2, 0.1 and 0.02; planned again as the data after the log grows"
 
 
 def play(job: str) -> dict[str, Any]:
@@ -47,7 +49,8 @@ def play(job: str) -> dict[str, Any]:
 def settings_of(problem: str) -> dict[str, Any]:
     """Return what the preset of a problem plays: recorded runs of another one are played again."""
     usual = preset(problem)
-    return {"episodes": usual.episodes, "warmup": usual.warmup, "bounds": usual.bounds, **usual.of_agent()}
+    length = {"episodes": usual.episodes, "warmup": usual.warmup}
+    return {**length, "bounds": usual.bounds, "posterior": WORLDS, **usual.of_agent()}
 
 
 def kept() -> dict[str, Any]:
