@@ -461,3 +461,15 @@ def test_all_missing_columns_are_named_at_once(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("who,t,state,action\n")
     with pytest.raises(InvalidData, match="got no 'episode', 'reward', 'next_state', 'terminated'"):
         read_log(tmp_path / "log.csv")
+
+
+def test_a_summary_names_states_and_actions_by_labels_and_accepts_declared_endings() -> None:
+    steps = [chary.Transition(0, 1, 1.0, 1, True), chary.Transition(1, 0, 1.0, 0, False)]
+    log = Log.from_transitions([[step] for step in steps])
+    assert "(0, 1) 1, (1, 0) 1 (state, action) visits" in inspect(log).describe()
+    said = inspect(log).describe(LABELS)
+    assert "(low; treat) 1, (high; wait) 1 (state; action) visits" in said
+    assert "terminal states     high" in said
+    assert any(each.kind == "ending" for each in inspect(log).suspicions)
+    setting = chary.Setting.declare(n_states=2, n_actions=2, horizon=2, early_endings=True)
+    assert not any(each.kind == "ending" for each in inspect(log, setting).suspicions)

@@ -177,7 +177,7 @@ def _inspect(
             _list(problem, as_json=as_json)
         raise
     found = inspect(log, sizes.setting(log))
-    say(json_line(found.to_json()) if as_json else found.describe())
+    say(json_line(found.to_json()) if as_json else found.describe(options.labels()))
 
 
 def _list(problem: InvalidLog, *, as_json: bool) -> None:
