@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from chary.cli import main
+from chary.envs import TabularEnv
 from chary.service import local
 from chary.service.declaring import Declaration
 from chary.service.engine import Engine
 from chary.service.hosting import DEFAULT_PORT
+from chary.service.rehearsal import truth_of
 from chary.service.ward import write_files
 
 OPTIONS = (
@@ -144,6 +147,37 @@ def test_init_from_a_declaration_makes_the_same_deployment(cli: Cli, ward: Path,
     assert answer.code == 0, answer.err
     there, here = (Declaration.read(each / "chary.toml") for each in (tmp_path / "again", ward))
     assert (there.fixed, there.problem().setting.digest) == (here.fixed, here.problem().setting.digest)
+
+
+def test_init_declares_early_endings_where_the_log_has_them(cli: Cli, tmp_path: Path) -> None:
+    log = tmp_path / "costs.csv"
+    rows = ["episode,t,state,action,reward,next_state,terminated"]
+    for episode in range(30):
+        rows.append(f"{episode},0,low,{'AB'[episode % 2]},-2,high,no")
+        rows.append(f"{episode},1,high,A,-3,{'low,no' if episode % 3 else 'high,yes'}")
+        rows += [f"{episode},2,low,B,-1,low,no"] if episode % 3 else []
+    log.write_text("\n".join(rows) + "\n")
+    given = ("--eta", "1", "--reward-low", "-5", "--reward-high", "0", "--bonus", "kl", "--support", "2")
+    labels = ("--label", "state=low,high", "--label", "action=A,B")
+    answer = cli("serve", "init", tmp_path / "ward", log, *given, *labels)
+    assert answer.code == 0, answer.err
+    assert "early_endings" in answer.out
+    declared = Declaration.read(tmp_path / "ward" / "chary.toml")
+    assert declared.setting == {
+        "n_states": 2, "n_actions": 2, "horizon": 3, "reward_range": [-5.0, 0.0], "early_endings": True,
+        "support": 2, "states": ["low", "high"], "actions": ["A", "B"],
+    }  # fmt: skip
+    problem = declared.problem()
+    assert problem.setting.ending == 2
+    assert problem.log is not None
+    truth, _ = truth_of(problem.setting, problem.log, None, seed=0)
+    for seed in range(20):
+        world = TabularEnv(truth)
+        state, ends = int(world.reset(seed=seed)[0]), False
+        while not ends and state != 2:
+            after, reward, *over, _ = world.step(np.int64(0))
+            state, ends = int(after), any(over)
+            assert -5.0 <= float(reward) <= 0.0
 
 
 BAD_INITS = {

@@ -199,3 +199,18 @@ def test_without_a_log_a_problem_is_drawn_within_the_declaration() -> None:
     assert probability.sum() == pytest.approx(1.0)
     assert reward * 9.0 == pytest.approx(np.full(len(after), 6.0))
     assert truth.start[4] == 0.0
+
+
+def test_the_state_of_early_endings_keeps_to_itself_in_a_drawn_problem() -> None:
+    setting = Setting.declare(
+        n_states=3, n_actions=2, horizon=4, reward_range=(-6.0, 2.0), early_endings=True
+    )
+        n_states=3, n_actions=2, horizon=4, reward_range=(-6.0, 2.0), early_endings=True
+    )
+    truth, _ = truth_of(setting, None, None, seed=1)
+    assert setting.ending == 3
+    assert truth.setting.ending == 3
+    after, probability, reward = truth.row(3, 0)
+    assert (after.tolist(), probability.tolist()) == ([3], [1.0])
+    assert truth.scale.low + truth.scale.span * reward[0] == pytest.approx(0.0)
+    assert truth.start[3] == 0.0

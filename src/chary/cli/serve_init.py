@@ -20,6 +20,8 @@ from chary.errors import InvalidSetting
 from chary.storage.files import as_json as json_line
 
 if TYPE_CHECKING:
+    from chary.data import Log
+    from chary.policies import OwnBaseline
     from chary.preview.problem import Problem
 
 # The options of a plan that declare a log's problem are those of a calibration, and the horizon.
@@ -95,7 +97,7 @@ def init(
             made = Declaration.read(declaration)
         elif log is not None:
             agent = of_agent(options) | ({"losses": True} if losses else {})
-            told, notes = _problem(log, agent, declared, reading)
+            logged, told, notes = _problem(log, agent, declared, reading)
             made = Declaration(
                 name=name or directory.resolve().name,
                 agent={"name": "chary", **agent},
@@ -103,7 +105,7 @@ def init(
                 mode=mode,
                 planning={} if every is None else {"every": every},
                 limits={} if most_open is None else {"open_episodes": most_open},
-                **_tables(told, declared, reading.labels(), Path(draft)),
+                **_tables(logged, told, declared, reading.labels(), Path(draft)),
             )
         else:
             raise InvalidSetting(
@@ -122,8 +124,10 @@ def init(
     say(f"      chary serve run {directory}")
 
 
-def _problem(file: Path, agent: Given, declared: Given, reading: ReadOptions) -> tuple[Problem, list[str]]:
-    """Return the problem of a log as declared, and what was read off it instead."""
+def _problem(
+    file: Path, agent: Given, declared: Given, reading: ReadOptions
+) -> tuple[Log, Problem, list[str]]:
+    """Return a log, its problem as declared, and what was read off it instead."""
     from chary.preview.options import PreviewOptions
     from chary.preview.problem import make_problem
 
@@ -132,110 +136,98 @@ def _problem(file: Path, agent: Given, declared: Given, reading: ReadOptions) ->
             "'eta' must be given: the budget of an episode, in the log's units. Pass --eta X."
         )
     log = reading.read(file)
-    of_log: dict[str, Any] = {"labels": reading.labels(), "first_step": reading.first_step}
+    of_log: Given = {"labels": reading.labels(), "first_step": reading.first_step}
     told = make_problem(log, PreviewOptions(etas=[agent["eta"]], **of_log, **declared))
     if "rewards" in declared:
         agent.setdefault("reward", "known")
     changed = [note for note in told.notes if told.change and "separate state" in note]
-    return told, [f"{each}." for each in told.inferred] + changed
+    return log, told, [f"{each}." for each in told.inferred] + changed
 
 
 def _tables(
-    told: Problem, declared: Given, labels: Mapping[str, Sequence[str]], draft: Path
+    log: Log, told: Problem, declared: Given, labels: Mapping[str, Sequence[str]], draft: Path
 ) -> dict[str, Any]:
     """Return the tables of a declaration about a problem, whose files are written to `draft`."""
-    texts = _texts(told, labels)
-    columns = told.log.columns()
+    for name, size in (("state", told.plain.n_states), ("action", told.plain.n_actions)):
+        if name in labels and len(labels[name]) != size:
+            raise InvalidSetting(
+                f"'label' must list a text for each of {size} {name}s, got {len(labels[name])}. List all."
+            )
+    columns = log.columns()
     # Episodes are numbered: whose they are does not matter for what is learnt.
-    rows = [
-        list(columns),
-        *zip(*(_cells(name, column, texts) for name, column in columns.items()), strict=True),
-    ]
-    _write(draft / LOG, rows)
-    tables: dict[str, Any] = {"setting": _setting(told, declared, texts), "log": {"file": str(draft / LOG)}}
+    rows = zip(*(_cells(name, column, labels) for name, column in columns.items()), strict=True)
+    _write(draft / LOG, [list(columns), *rows])
+    tables: dict[str, Any] = {"setting": _setting(told, declared, labels), "log": {"file": str(draft / LOG)}}
     if told.own is not None:
-        H, S = told.own.table.shape
-        steps = range(H) if (told.own.table != told.own.table[0]).any() else range(1)
-        acts = [
-            (t, _named(texts, "state", s), _named(texts, "action", int(told.own.table[t, s])))
-            for t in steps
-            for s in range(S)
-        ]
-        first = 0 if len(steps) > 1 else 1
-        _write(draft / POLICY, [("t", "state", "action")[first:], *(act[first:] for act in acts)])
+        _write(draft / POLICY, _acts(told, told.own, labels))
         tables["policy"] = {"file": str(draft / POLICY), "role": told.own.role}
     if "rewards" in declared:
         tables["setting"]["rewards"] = str(draft / REWARDS)
-        _write(draft / REWARDS, _rewards(told, Path(declared["rewards"]), labels, texts))
+        _write(draft / REWARDS, _rewards(told, Path(declared["rewards"]), labels))
     return tables
 
 
-def _setting(told: Problem, declared: Given, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the table of a declaration about the shape of a problem."""
-    setting = told.setting
+def _setting(told: Problem, declared: Given, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the table of a declaration about the shape of a problem.
+
+    The state that is added for early endings is not declared: it comes with them.
+    """
+    setting, S = told.setting, told.plain.n_states
     table: dict[str, Any] = {
-        "n_states": setting.n_states,
+        "n_states": S,
         "n_actions": setting.n_actions,
         "horizon": setting.horizon,
         "reward_range": [setting.scale.low, setting.scale.high],
     }
-    table |= {f"{name}s": list(names) for name, names in texts.items()}
-    if setting.discount != 1.0:
-        table["discount"] = setting.discount
-    if setting.terminal.any():
+    table |= {f"{name}s": list(texts) for name, texts in labels.items()}
+    if told.change:
+        table["early_endings"] = True
+    elif setting.terminal.any():
         table["terminal"] = setting.terminal.nonzero()[0].tolist()
-    if "value_cap" in declared:
-        table["value_cap"] = declared["value_cap"]
-    if not setting.allowed[~setting.terminal].all():
-        table["allowed"] = setting.allowed.astype(int).tolist()
-    if (setting.support < setting.n_states).any():
-        support = setting.allowed.astype(int)
-        support[setting.allowed] = setting.support
-        table["support"] = support.tolist()
+    table |= {name: declared[name] for name in ("discount", "value_cap", "support") if name in declared}
+    if not setting.allowed[:S][~setting.terminal[:S]].all():
+        table["allowed"] = setting.allowed[:S].astype(int).tolist()
     return table
 
 
-def _texts(told: Problem, labels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the texts of states and actions; a state that was added for endings is called so."""
-    texts = {name: list(names) for name, names in labels.items()}
-    if "state" in texts and told.change:
-        texts["state"].append("ended")
-    for name, size in (("state", told.setting.n_states), ("action", told.setting.n_actions)):
-        if name in texts and len(texts[name]) != size:
-            raise InvalidSetting(
-                f"'label' must list a text for each of {size} {name}s, got {len(texts[name])}. List all."
-            )
-    return texts
+def _acts(told: Problem, own: OwnBaseline, labels: Mapping[str, Sequence[str]]) -> list[Sequence[Any]]:
+    """Return the rows of a file of today's policy, by step only if it differs between steps."""
+    table = own.table[:, : told.plain.n_states]
+    steps = len(table) if (table != table[0]).any() else 1
+    names = ("t", "state", "action")[steps == 1 :]
+    rows: list[Sequence[Any]] = [names]
+    for t in range(steps):
+        for s, a in enumerate(table[t].tolist()):
+            act = (t, _named(labels, "state", s), _named(labels, "action", a))
+            rows.append(act[-len(names) :])
+    return rows
 
 
-def _cells(name: str, column: Any, texts: Mapping[str, Sequence[str]]) -> list[Any]:
+def _cells(name: str, column: Any, labels: Mapping[str, Sequence[str]]) -> list[Any]:
     """Return a column of the log as it is written."""
     kind = {"state": "state", "next_state": "state", "action": "action"}.get(name, "")
     values = column.tolist()
-    if kind in texts:
-        return [texts[kind][value] for value in values]
+    if kind in labels:
+        return [labels[kind][value] for value in values]
     return [int(value) if isinstance(value, bool) else value for value in values]
 
 
-def _named(texts: Mapping[str, Sequence[str]], kind: str, number: int) -> int | str:
-    return texts[kind][number] if kind in texts else number
+def _named(labels: Mapping[str, Sequence[str]], kind: str, number: int) -> int | str:
+    return labels[kind][number] if kind in labels else number
 
 
-def _rewards(
-    told: Problem, file: Path, labels: Mapping[str, Sequence[str]], texts: Mapping[str, Sequence[str]]
-) -> list[tuple[Any, ...]]:
-    """Return the rows of a file of known rewards; in a state that was added nothing is earned."""
+def _rewards(told: Problem, file: Path, labels: Mapping[str, Sequence[str]]) -> list[Sequence[Any]]:
+    """Return the rows of a file of known rewards."""
     import numpy as np
 
     from chary.data import read_rewards
 
-    plain, actions = told.plain.n_states, told.setting.n_actions
-    table = read_rewards(file, n_states=plain, n_actions=actions, labels=labels)
-    table = np.concatenate([table, np.zeros((told.setting.n_states - plain, *table.shape[1:]))])
+    plain = told.plain
+    table = read_rewards(file, n_states=plain.n_states, n_actions=plain.n_actions, labels=labels)
     kinds = ("state", "action", "state")[: table.ndim]
-    rows: list[tuple[Any, ...]] = [(*("state", "action", "next_state")[: table.ndim], "reward")]
+    rows: list[Sequence[Any]] = [(*("state", "action", "next_state")[: table.ndim], "reward")]
     for place in zip(*np.isfinite(table).nonzero(), strict=True):
-        names = (_named(texts, kind, int(k)) for kind, k in zip(kinds, place, strict=True))
+        names = (_named(labels, kind, int(k)) for kind, k in zip(kinds, place, strict=True))
         rows.append((*names, float(table[place])))
     return rows
 

@@ -370,6 +370,9 @@ class _Stay:
             tally.counts["confirmed"] += 1
             await self._ask(taken, {"action": clinic.action(decided)})
         after, reward, terminated, cut, _ = self.world.step(np.int64(played))
+        if int(after) == clinic.truth.setting.ending:
+            # The state of early endings has no name: what is told is that the process ended.
+            after, terminated = np.int64(state), True
         if known:
             outcome = {
                 "t": t,

@@ -224,26 +224,28 @@ def _imagined(setting: Setting, seed: int) -> FiniteMDP:
     scale, rows = setting.scale, {}
     for p in range(setting.n_pairs):
         state = int(np.searchsorted(setting.pair_start, p, side="right")) - 1
-        k = min(int(setting.support[p]), S, SUCCESSORS)
-        after = np.sort(chance.choice(S, size=k, replace=False))
+        over = state == setting.ending
+        k = 1 if over else min(int(setting.support[p]), S, SUCCESSORS)
+        after = np.array([state]) if over else np.sort(chance.choice(S, size=k, replace=False))
         weight = chance.dirichlet(np.ones(k))
-        earned = np.full(k, chance.random())
+        earned = np.full(k, -scale.low / scale.span if over else chance.random())
         if setting.known is not None:
             earned = known_rewards(setting.known, np.full(k, p), after)
         raw = scale.low + scale.span * earned
         listed = zip(after.tolist(), weight.tolist(), raw.tolist(), strict=True)
         rows[state, int(setting.pair_action[p])] = list(listed)
-    starts = ~setting.terminal / (~setting.terminal).sum()
-    return FiniteMDP.from_successors(
+    starting = ~setting.terminal & (np.arange(S) != setting.ending)
+    made = FiniteMDP.from_successors(
         rows,
         n_states=S,
         n_actions=setting.n_actions,
         horizon=setting.horizon,
-        start=starts,
+        start=starting / starting.sum(),
         terminal=np.flatnonzero(setting.terminal).tolist(),
         reward_range=(scale.low, scale.high),
         name="imagined",
     )
+    return replace(made, setting=replace(made.setting, ending=setting.ending))
 
 
 def rehearse(
