@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 from tests.service.served import ACTIONS, PERSON, PERSON_2, STATES, Direct, Reply, direct, make, token
 
+from chary.errors import CharyError
 from chary.service.openapi import description, refusals
 from chary.service.routes import ROUTES, Route
 from chary.service.tokens import SCOPES
@@ -336,6 +337,46 @@ def test_labels_that_the_setting_does_not_declare_are_refused(clinic: Direct) ->
     assert clinic.call("POST", "/v1/episodes", {"episode": "a", "state": len(STATES)}).status == 422
     baseline = clinic.call("GET", "/v1/baseline").json()
     assert (baseline["states"], baseline["labels"]) == (list(STATES), list(ACTIONS))
+
+
+@pytest.mark.parametrize("mode", ["apprentice", "budgeted", "frozen", "stopped"])
+@pytest.mark.parametrize("agent", ["bounds", "worlds", "unlimited"])
+def test_decisions_and_explanations_of_every_kind_are_what_the_document_says(
+    tmp_path: Path, mode: str, agent: str
+) -> None:
+    spec: dict[str, Any] = {"name": "chary", "eta": 50.0, "bonus": "kl"}
+    if agent == "worlds":
+        spec = {"name": "chary", "eta": 50.0, "bonus": "posterior", "risk": 0.05}
+    if agent == "unlimited":
+        spec = {"name": "ucbvi", "bonus": "kl"}
+    told = {route.summary: route for route in ROUTES}
+    try:
+        directory = make(tmp_path, agent=spec, mode=mode)
+    except CharyError:
+        assert agent == "unlimited"
+        return
+    with direct(directory) as clinic:
+        for number in range(4):
+            clinic.call("POST", "/v1/episodes", {"episode": f"e{number}", "state": 0})
+            for t in range(2):
+                body = {"t": t, "state": t, "fallback_action": "wait"}
+                decided = clinic.call("POST", f"/v1/episodes/e{number}/decisions", body)
+                assert (decided.status, decided.json()["mode"]) == (200, mode)
+                assert ("recommended" in decided.json()) == (mode == "apprentice")
+                check_reply(told["Decide a step"], decided)
+                read = clinic.call("GET", f"/v1/episodes/e{number}/decisions/{t}")
+                assert read.json()["explanation"]["t"] == t
+                check_reply(told["Return a decision and its explanation"], read)
+            check_reply(
+                told["Return an episode and its ledger"], clinic.call("GET", f"/v1/episodes/e{number}")
+            )
+        for path, summary in {
+            "/v1/deployment": "Return what this deployment is",
+            "/v1/baseline": "Return the table of the baseline",
+            "/v1/mode": "Return the mode in force",
+            "/v1/events": "Return events in order",
+        }.items():
+            check_reply(told[summary], clinic.call("GET", path))
 
 
 def operation(route: Route) -> Any:

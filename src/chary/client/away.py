@@ -59,7 +59,8 @@ class Baseline:
         if not isinstance(reply, Mapping):
             raise Garbled
         actions, plan = reply.get("actions"), reply.get("plan")
-        states, labels = reply.get("states"), reply.get("labels")
+        # Null where the setting declares no labels.
+        states, labels = reply.get("states") or [], reply.get("labels") or []
         if not isinstance(actions, list) or not actions or type(plan) is not int:
             raise Garbled
         for row in actions:
@@ -67,7 +68,7 @@ class Baseline:
                 raise Garbled
         if not (_are_texts(states) and _are_texts(labels)):
             raise Garbled
-        return cls(actions, plan, states or (), labels or ())
+        return cls(actions, plan, states, labels)
 
     def decide(self, episode: str, t: int, state: int | str) -> Decided:
         """Return the baseline's decision.

@@ -239,10 +239,128 @@ class TokensKept(Struct, frozen=True):
     tokens: list[TokenKept]
 
 
-class Page(Struct, frozen=True):
+class View(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is answered from the log or from memory; it changes from request to request."""
+
+
+class StepView(View, frozen=True):
+    """A step: the events of its decision and of what was reported of it, each with its kind and number."""
+
+    decision: dict[str, Any]
+    taken: dict[str, Any] | None
+    outcome: dict[str, Any] | None
+    correction: dict[str, Any] | None
+
+
+class Vote(View, frozen=True):
+    """How many worlds stay within the budget, and of how many."""
+
+    within: int
+    worlds: int
+
+
+class ActionView(View, frozen=True):
+    """One action at a step: its value, its charge, and whether it is affordable or why not."""
+
+    action: int
+    label: str | None
+    baseline: bool
+    lower: float | None
+    upper: float | None
+    mean: float | None
+    sd: float | None
+    charge: float | None
+    vote: Vote | None
+    affordable: bool
+    why_not: str | None
+
+
+class ExplanationView(View, frozen=True):
+    """A step as the episode's own plan sees it, with the ledger as it was before the step."""
+
+    t: int
+    state: int
+    plan: int
+    baseline: int
+    deficit: float
+    remaining: float | None
+    proposals: list[int]
+    actions: list[ActionView]
+
+
+class DecisionView(StepView, frozen=True):
+    """A step and its explanation, which is null once the episode has ended."""
+
+    explanation: ExplanationView | None
+
+
+class EpisodeView(View, frozen=True):
+    """An episode: its ledger, its steps, and the steps whose outcomes are missing."""
+
+    status: Literal["open", "closed", "abandoned"]
+    begun: dict[str, Any]
+    ended: dict[str, Any] | None
+    eta: float | None
+    deficit: float
+    remaining: float | None
+    terminated: bool
+    outstanding: list[int]
+    erased: bool
+    steps: list[StepView]
+
+
+class ModeView(View, frozen=True):
+    """The events that set the mode and the budget in force."""
+
+    mode: dict[str, Any]
+    eta: dict[str, Any] | None = None
+
+
+class BaselineView(View, frozen=True):
+    """What to play while the service is away: actions by step and state, and labels or null."""
+
+    actions: list[list[int]]
+    mode: Mode
+    plan: int
+    states: list[str] | None
+    labels: list[str] | None
+
+
+class DeploymentView(Struct, frozen=True):
+    """What the deployment is: its problem, its agent, its promise, and what runs it."""
+
+    deployment: str
+    name: str
+    setting: dict[str, Any]
+    agent: dict[str, Any]
+    eta: float | None
+    standing: str
+    mode: Mode
+    head: int
+    epoch: int
+    chary: str
+    sqlite: str
+
+
+class EventView(View, frozen=True):
+    """One event; `at` is in microseconds since 1970, and hashes are in hexadecimal digits."""
+
+    seq: int
+    kind: str
+    schema: int
+    episode: str | None
+    t: int | None
+    body: dict[str, Any]
+    prev: str
+    hash: str
+    at: int
+    epoch: int
+
+
+class Page(View, frozen=True):
     """Events in order; ask again with `after` the last one's number until none is left."""
 
-    events: list[dict[str, Any]]
+    events: list[EventView]
 
 
 encode = msgspec.json.encode
