@@ -205,8 +205,6 @@ def test_the_state_of_early_endings_keeps_to_itself_in_a_drawn_problem() -> None
     setting = Setting.declare(
         n_states=3, n_actions=2, horizon=4, reward_range=(-6.0, 2.0), early_endings=True
     )
-        n_states=3, n_actions=2, horizon=4, reward_range=(-6.0, 2.0), early_endings=True
-    )
     truth, _ = truth_of(setting, None, None, seed=1)
     assert setting.ending == 3
     assert truth.setting.ending == 3
