@@ -79,6 +79,7 @@ class WorldLearner(PlanMaker[JointPlan]):
         if self._lent:
             self._part()
         self._teach(columns)
+        self._schedule.begin()
         self._plan = None
 
     def learn(self, steps: Sequence[Transition], pinned: Collection[JointPlan]) -> None:
@@ -127,6 +128,7 @@ class WorldLearner(PlanMaker[JointPlan]):
         return arrays, {
             "waiting": [len(each[0]) for each in self._waiting],
             "generator": generator_values(worlds.generator),
+            "before": schedule.before,
         }
 
     def _recall(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
@@ -138,6 +140,13 @@ class WorldLearner(PlanMaker[JointPlan]):
         if (setting.terminal & ~terminal).any():
             raise InvalidData("'terminal' must contain the states declared terminal, got fewer.")
         schedule.shape = schedule.shape._replace(terminal=terminal)
+        # Agents saved earlier counted the log, too.
+        schedule.before = check_integer("before", about.get("before", 0), minimum=0, error=InvalidData)
+        if schedule.before > schedule.worlds.learnt:
+            raise InvalidData(
+                f"'before' must be at most the {schedule.worlds.learnt} transitions learnt, got "
+                f"{schedule.before}."
+            )
         for number in about["waiting"]:
             check_integer("learner", number, minimum=0, error=InvalidData)
         self._waiting = batches_from("waiting", arrays, about["waiting"], setting)

@@ -44,7 +44,8 @@ class WorldSchedule:
     """The worlds of an agent, learning in batches whose size grows with the data.
 
     `judges` is the number of worlds that judge, `panel` the part of them that must agree, `ledgers` how many
-    deficits an episode has, and `shape` the problem as the planner reads it.
+    deficits an episode has, and `shape` the problem as the planner reads it. `before` is the number of
+    transitions known before the first episode, of a log or a warm-up.
     """
 
     def __init__(
@@ -78,11 +79,20 @@ class WorldSchedule:
         rank = np.where(prior[pair_states(setting)] == setting.pair_action, -1, rank)
         self.shape = shape_of(setting, rank)
         self._room = new_world_plan(setting, self.judges, EXPLORERS)
+        self.before = 0
 
     @property
     def due(self) -> int:
-        """How many transitions must be new before the worlds learn them and are planned again."""
-        return max(1, math.ceil(self._spec.growth * self.worlds.learnt))
+        """How many transitions must be new before the worlds learn them and are planned again.
+
+        They are a share of those after the log: after a long one, too, worlds that err meet their mistake in
+        the next episode, and do not repeat it until the log has grown.
+        """
+        return max(1, math.ceil(self._spec.growth * (self.worlds.learnt - self.before)))
+
+    def begin(self) -> None:
+        """Take all that was learnt so far for what was known before the first episode."""
+        self.before = self.worlds.learnt
 
     def learn(self, pairs: Ints, nexts: Ints, rewards: Floats, ending: Ints | None = None) -> None:
         """Teach the worlds a batch of transitions; `ending` are states that were found to end episodes."""

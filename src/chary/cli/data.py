@@ -58,9 +58,13 @@ class ReadOptions:
         texts = _assignments("label", self.label)
         return {name: _listed(value) for name, value in texts.items()}
 
+    def columns(self) -> dict[str, str]:
+        """Return the names of columns by ours."""
+        return _assignments("column", self.column)
+
     def given(self) -> dict[str, Any]:
         """Return the options of `chary.data.read_log` that were given."""
-        told = {"columns": _assignments("column", self.column), "labels": self.labels()}
+        told = {"columns": self.columns(), "labels": self.labels()}
         flags = {name: getattr(self, name) for name in ("first_step", "ignore_extra", "drop_bad_episodes")}
         return {name: value for name, value in (told | flags).items() if value}
 
@@ -80,7 +84,7 @@ class ReadOptions:
         saved = None if self.discretiser is None else load_discretiser(self.discretiser)
         log = read_log(
             file,
-            columns=_assignments("column", self.column),
+            columns=self.columns(),
             labels=self.labels(),
             discretiser=saved,
             first_step=self.first_step,
@@ -173,7 +177,7 @@ def _inspect(
             _list(problem, as_json=as_json)
         raise
     found = inspect(log, sizes.setting(log))
-    say(json_line(found.to_json()) if as_json else found.describe())
+    say(json_line(found.to_json()) if as_json else found.describe(options.labels()))
 
 
 def _list(problem: InvalidLog, *, as_json: bool) -> None:

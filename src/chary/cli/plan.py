@@ -64,7 +64,11 @@ def _plan(
             cut=reading.cut_at_horizon,
             arguments=reading.arguments(),
         )
-        options |= {"labels": reading.labels(), "first_step": reading.first_step}
+        options |= {
+            "columns": reading.columns(),
+            "labels": reading.labels(),
+            "first_step": reading.first_step,
+        }
         with progress() as report:
             found = preview(log, **options, source=source, progress=report(f"planning from {file.name}"))
         line = json_line({"file": file.name, **found.summary()})

@@ -38,7 +38,7 @@ class Table(ABC):
         labels: Mapping[str, Sequence[str]] | None,
     ) -> None:
         self.name, self.names = name, ()
-        self.header = self._renamed(list(header), _checked_names(columns))
+        self.header = self._renamed(list(header), checked_names(columns))
         self._labels = {
             each: texts for column, texts in checked_labels(labels).items() for each in LABELLED[column]
         }
@@ -70,12 +70,13 @@ class Table(ABC):
         if doubled is not None:
             raise InvalidData(f"{self.name!r} must have every column once, got {doubled!r} twice in row 1.")
         extra = [name for name in self.header if name not in wanted]
-        for name in wanted:
-            if name not in self.header:
-                raise InvalidData(
-                    f"{self.name!r} must have the columns {', '.join(wanted)}, got no {name!r}."
-                    f"{did_you_mean(name, extra) or self._other_name(name, extra)}"
-                )
+        missing = [name for name in wanted if name not in self.header]
+        if missing:
+            raise InvalidData(
+                f"{self.name!r} must have the columns {', '.join(wanted)}, got no "
+                f"{', '.join(map(repr, missing))}."
+                f"{did_you_mean(missing[0], extra) or self._other_name(missing[0], extra)}"
+            )
         if extra and not ignore_extra:
             raise InvalidData(
                 f"{self.name!r} must have the columns {', '.join(wanted)} alone, got {extra[0]!r} too."
@@ -204,7 +205,7 @@ def _said(kind: str, column: NDArray[Any]) -> NDArray[Any]:
     return worded(column) if kind == "truth" else column
 
 
-def _checked_names(columns: object) -> dict[str, str]:
+def checked_names(columns: object) -> dict[str, str]:
     """Return the user's names of columns by ours."""
     if columns is None:
         return {}

@@ -17,6 +17,12 @@ from chary.preview.problem import Problem
 
 LABEL = "recommended"
 PROVED = ("kl", "l1")
+# What comes next, per episode of the user's.
+LIVE = (
+    "# Live: agent.begin(name, state); then per step decision = agent.act(name, t, state) and",
+    "# agent.observe(name, chary.Transition(state, decision.action, reward, next_state, terminated));",
+    "# agent.finish(name) at the end. States and actions are numbers, t counts from 0.",
+)
 # The longest line of a program on which a whole call is written.
 WIDTH = 88
 
@@ -25,7 +31,8 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     """Return a program from the log to an agent that has learnt it."""
     setting, plain = problem.setting, problem.plain.n_states
     A = setting.n_actions
-    labels = ", labels=labels" if options.labels else ""
+    labels = ", columns=columns" if (source.reading or {}).get("columns") else ""
+    labels += ", labels=labels" if options.labels else ""
     used = ["read_log"]
     options_read = dict(source.reading or {})
     if options.labels:
@@ -85,7 +92,7 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         given["own"] = "own"
     options_given = ", ".join(f"{name}={value}" for name, value in given.items())
     lines.append(f"agent = chary.TabularAgent(spec, setting, {options_given})")
-    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())"]
+    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())", *LIVE]
     head = ["import numpy as np", "", "import chary", f"from chary.data import {', '.join(sorted(used))}", ""]
     return "\n".join(head + lines)
 

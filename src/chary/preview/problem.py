@@ -189,7 +189,7 @@ def _rewards(options: PreviewOptions, S: int, A: int) -> Floats | None:
     if given is None:
         return None
     if isinstance(given, (str, Path)):
-        return read_rewards(given, n_states=S, n_actions=A, labels=options.labels)
+        return read_rewards(given, n_states=S, n_actions=A, columns=options.columns, labels=options.labels)
     return reward_table(given, np.ones((S, A), dtype=bool))
 
 
@@ -206,6 +206,7 @@ def _own(options: PreviewOptions, plain: Setting, over: Ints, added: int) -> Own
             given,
             n_states=plain.n_states,
             horizon=plain.horizon,
+            columns=options.columns,
             labels=options.labels,
             first_step=options.first_step,
         )
