@@ -44,7 +44,8 @@ from chary.evaluation import start_weights
 from chary.mdp.setting import RewardScale
 from chary.model.bounds import Bounds
 from chary.results import load_results
-from chary.shield import within
+from chary.shield import Decision, within
+from chary.shield.worlds import Vote
 from chary.storage.sealed import pack
 from chary.sweeps.folder import FOLDER_SCHEMA
 from chary.sweeps.toml import parse_experiment, read_experiment
@@ -303,6 +304,28 @@ def saving(folder: Path) -> Call:
     )
 
 
+def applying(bonus: str) -> Call:
+    """Return a call that applies what the agent would decide, field by field."""
+    options: dict[str, Any] = {"worlds": 4, "risk": 0.3} if bonus == "posterior" else {}
+    made = agent(bonus=bonus, **options)
+    told = made.recommend("a", 1, 2)
+    vote = {} if told.vote is None else {f"vote_{name}": value for name, value in told.vote._asdict().items()}
+
+    def call(episode: Any, t: Any, state: Any, proposal: Any, explore: Any, **fields: Any) -> None:
+        parts = [fields.pop(name) for name in vote]
+        decision = Decision(**{**fields, "vote": Vote(*parts) if parts else fields["vote"]})
+        made.apply(episode, t, state, decision, proposal=proposal, explore=explore)
+
+    plain = {**told._asdict(), "proposal": None, "explore": True, **vote}
+    return Call(call, {"episode": "a", "t": 1, "state": 2, **plain}, made._record)
+
+
+def adopting() -> Call:
+    made = TabularAgent(CharyUCBVI(eta=0.5), setting(), replan="adopt")
+    made.begin("a", 0)
+    return Call(made.adopt, {"draft": made.draft()}, made._record)
+
+
 def inside(folder: Path, path: Any) -> Any:
     """Return a path as it was drawn, but in the folder: what is drawn must not litter the checkout."""
     if isinstance(path, str) and path and "/" not in path:
@@ -325,6 +348,26 @@ TABULAR: list[Callable[[], Call]] = [
     lambda: on_agent("finish", {"episode": 7}),
     lambda: on_agent("abandon", {"episode": "a"}),
     lambda: on_agent("plan_of", {"episode": "a"}),
+    lambda: on_agent("eta_of", {"episode": "a"}),
+    lambda: on_agent("begin", {"episode": 9, "state": 0, "eta": 0.25}),
+    lambda: on_agent("act", {"episode": "a", "t": 1, "state": 2, "explore": False}),
+    lambda: on_agent(
+        "act_many", {"episodes": ["a", 7], "t": [1, 1], "states": [2, 0], "explore": [True, False]}
+    ),
+    lambda: on_agent("taken", {"episode": 7, "t": 0, "action": None}),
+    lambda: on_agent("taken", {"episode": 7, "t": 0, "action": 0}),
+    lambda: on_agent("tighten", {"episode": "a", "eta": 0.25}),
+    lambda: on_agent("recommend", {"episode": "a", "t": 1, "state": 2, "proposal": 1}),
+    lambda: on_agent("explain", {"episode": "a", "t": 1, "state": 2}),
+    lambda: on_agent("explain", {"episode": 7, "t": 0, "state": 1}, name="random"),
+    lambda: on_agent("learn", {"episodes": [[Transition(0, 1, 0.5, 2, False)]]}),
+    lambda: on_agent(
+        "apply",
+        {"episode": "a", "t": 1, "state": 2, "decision": agent().recommend("a", 1, 2), "explore": True},
+    ),
+    lambda: applying("kl"),
+    lambda: applying("posterior"),
+    adopting,
     from_folder(saving),
     lambda: Call(TabularAgent.load, {"path": "nowhere", "setting": setting()}),
 ]
@@ -402,6 +445,7 @@ CONSTRUCTORS: list[Callable[[], Call]] = [
             "prior": [0, 0, 0, 0],
             "own": None,
             "oracle_value": None,
+            "replan": "adopt",
         },
     ),
     lambda: Call(
@@ -827,6 +871,7 @@ CRITICS: list[Callable[[], Call]] = [
     ),
     lambda: Call(CriticBounds.from_point, {"critic": q(), "accept": "uncertified"}),
     lambda: Call(CriticBounds.from_ensemble, {"ensemble": EnsembleCritics([q(), q(2.0)])}),
+    lambda: on_critic_shield("taken", {"episode": 7, "t": 0, "action": None}),
     lambda: Call(bounds().evaluate, {"observations": [[0.5]], "n_actions": 2, "masks": [[True, False]]}),
     lambda: Call(bounds().shifted, {"lower": 0.1, "upper": 0.2, "level": "calibrated"}),
     lambda: Call(EnsembleCritics, {"critics": [q(), q(2.0)], "how": "mean-sd", "width": 2.0}),
