@@ -11,6 +11,7 @@ from chary import Setting, TabularAgent, Transition, envs, rollout
 from chary.agents import UCBVI, Canary, CharyUCBVI, Stats
 from chary.agents.canary_agent import CanaryAgent
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
+from chary.rollouts import Episode
 from chary.shield import Rule, Shield
 from chary.shield.watch import STALLED_AFTER, Watch
 
@@ -106,8 +107,17 @@ def shares(stats: Stats) -> float:
 def test_the_stats_of_a_tabular_agent_agree_with_its_shield_and_add_up() -> None:
     env, mdp = envs.TabularEnv(envs.make("riverswim")), envs.make("riverswim")
     agent = TabularAgent(CharyUCBVI(eta=0.3, pool=2, patience=3), mdp.setting)
-    for _ in rollout(env, agent, episodes=8, seed=1):
+    deviated: list[bool] = []
+
+    def compare(episode: Episode) -> None:
+        plan = agent.plan_of(episode.number)
+        pairs = enumerate(zip(episode.transitions, episode.decisions, strict=True))
+        deviated.extend(each.action != plan.baseline(t, step.state) for t, (step, each) in pairs)
+
+    for _ in rollout(env, agent, episodes=8, seed=1, before_finish=compare):
         pass
+    assert agent.stats().deviating == np.mean(deviated) > 0
+    assert f"{np.mean(deviated):.1%} deviated from the baseline" in agent.stats().describe()
     agent.begin("open", 0)
     decision = agent.act("open", 0, 0)
     stats, shield = agent.stats(), agent.shield
@@ -134,7 +144,7 @@ def test_agents_without_a_shield_have_no_chains_to_tell_of() -> None:
     canary = CanaryAgent(Canary(eta=0.1), setting, generator=np.random.default_rng(0), incumbent=[0, 1])
     canary.begin(0, 0)
     assert canary.stats().episodes == 1
-    assert canary.stats().steps == 0
+    assert (canary.stats().steps, canary.stats().deviating) == (0, None)
 
 
 def test_a_guard_tells_what_share_of_the_proposals_it_refused() -> None:
@@ -146,5 +156,6 @@ def test_a_guard_tells_what_share_of_the_proposals_it_refused() -> None:
         decision = guard.act(0, t, np.array([0.5]), proposal=proposal)
         guard.observe(0, Transition(np.array([0.5]), decision.action, 0.0, np.array([0.5]), terminated=False))
     stats = guard.stats()
-    assert (stats.steps, stats.explored) == (2, 0.5)
+    # Proposal 0 was played once instead of the baseline's action 1, and refused once.
+    assert (stats.steps, stats.explored, stats.deviating) == (2, 0.5, 0.5)
     assert stats.refused == {"budget": 0.5, "closed": 0.0, "pool": 0.0, "target": 0.0}

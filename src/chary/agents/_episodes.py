@@ -12,7 +12,7 @@ its own work, then calls the method that notes it, so that a call that raises le
     act      now = episodes.named("act", episode); check the state
              decided = episodes.ask(now, t, state): repeat this decision if it is not None, else decide.
              Where `now.late` holds, `state` is the first news of where the last step led.
-             episodes.decide(now, state, decision)
+             episodes.decide(now, state, decision, baseline)
     observe  now = episodes.named("observe", episode); t = episodes.step_of(now, t)
              check the transition; `if not episodes.is_news(now, t, step, taken): return`
              Where `now.is_last(t)` holds and the step was not late, `step` is the first news of where it led.
@@ -152,8 +152,9 @@ class Episodes(Generic[S, P]):
         self._show = show
         self._may_go_on = may_go_on
         self._open: dict[EpisodeId, OpenEpisode[S, P]] = {}
-        # Since the agent was made or loaded: episodes begun, steps decided, and those of them that explored.
-        self.begun = self.steps = self.explored = 0
+        # Since the agent was made or loaded: episodes begun, steps decided, and those of them that explored,
+        # that were compared with a baseline's action, and that deviated from it.
+        self.begun = self.steps = self.explored = self.compared = self.deviating = 0
 
     @classmethod
     def of_arrays(cls, horizon: int) -> Episodes[S, P]:
@@ -239,12 +240,17 @@ class Episodes(Generic[S, P]):
             f"'t' must be the next step of episode {now.name!r}, got {shown(t)}. Call act with t = {decided}."
         )
 
-    def decide(self, now: OpenEpisode[S, P], s: S, decision: Decision) -> Decision:
-        """Note the decision of the next step, made in `s`, and return it."""
+    def decide(
+        self, now: OpenEpisode[S, P], s: S, decision: Decision, baseline: int | None = None
+    ) -> Decision:
+        """Note the decision of the next step, made in `s`, and return it; `baseline` is an action."""
         now.state = s
         now.steps.append(Played(decision, s))
         self.steps += 1
         self.explored += decision.explored
+        if baseline is not None:
+            self.compared += 1
+            self.deviating += decision.action != baseline
         return decision
 
     def step_of(self, now: OpenEpisode[S, P], t: object) -> int:

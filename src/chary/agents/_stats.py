@@ -24,7 +24,9 @@ class Stats:
         open_episodes: Episodes begun and neither complete nor abandoned.
         outstanding: Decided steps whose outcomes are not known yet.
         steps: Steps decided.
-        explored: Share of them that explored.
+        explored: Share of them that explored, often by the baseline's own action.
+        deviating: Share of them that played another action than the baseline's; None where that is not
+            known, and before the first step.
         refused: Share of them that did not explore, by reason: `budget` (a chain or a proposal was not
             afforded), `closed` (the first refusal had closed the episode), `pool` (no place for a new chain)
             and `target` (no chain waited there).
@@ -43,6 +45,7 @@ class Stats:
     outstanding: int
     steps: int
     explored: float
+    deviating: float | None = None
     refused: Mapping[str, float] | None = None
     chains_open: int | None = None
     chains_waiting: int | None = None
@@ -55,9 +58,10 @@ class Stats:
 
     def describe(self) -> str:
         """Return the main numbers and reasons, a sentence each."""
+        apart = "" if self.deviating is None else f", {self.deviating:.1%} deviated from the baseline"
         said = [
             f"{self.episodes:,} episodes begun, {self.open_episodes:,} open, {self.outstanding:,} outcomes "
-            f"outstanding; {self.explored:.1%} of {self.steps:,} steps explored."
+            f"outstanding; {self.explored:.1%} of {self.steps:,} steps explored{apart}."
         ]
         if self.chains_open is not None:
             said.append(

@@ -33,6 +33,7 @@ class StepAPI(Atomic, ABC, Generic[S, P]):
             outstanding=sum(len(now.outstanding) for now in episodes),
             steps=episodes.steps,
             explored=episodes.explored / max(episodes.steps, 1),
+            deviating=episodes.deviating / episodes.compared if episodes.compared else None,
             standing=self.standing,
             **self._of_shield(),
         )

@@ -436,7 +436,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             action, explored = self._chooser.choose(now.pinned, t, s)
             decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
         self._facts.left[s] = True
-        self._episodes.decide(now, s, decision)
+        self._episodes.decide(now, s, decision, now.pinned.plan.baseline(t, s))
         self._visits.decided(now.steps[-1])
         return decision
 

@@ -336,7 +336,7 @@ class CriticShield(StepAPI[Array, _Pinned]):
         left = room(self.rule, deficit)
         action = wanted if afforded else baseline
         decision = Decision(action, explored, cost, deficit, left, pinned.number, -1)
-        return self._episodes.decide(now, question.state, decision)
+        return self._episodes.decide(now, question.state, decision, baseline)
 
     def _observation(self, name: str, state: ArrayLike) -> Array:
         """Return a copy of an observation, of the shape that all have had so far."""
