@@ -50,7 +50,7 @@ wheel-test: $(STAMP)
 # The lowest versions that pyproject.toml declares, in an environment of their own, with a smoke test of each extra.
 # EXTRAS= tries the core alone, with the lowest NumPy and SciPy, which JAX and others raise, and EXTRAS=sb3,d3rlpy
 # the adapters, with the newest PyTorch.
-EXTRAS ?= figures,report,cluster,minari,deep
+EXTRAS ?= figures,report,cluster,minari,deep,serve
 COMMA := ,
 test-lowest: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'

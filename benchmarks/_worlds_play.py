@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 LOG, LOGGED, NOISE = "log", 500, 0.05
 CLINIC_ETA, PATIENTS, CLINIC_LOGGED, CLINIC_NOISE = 200.0, 3_000, 2_000, 0.15
 # What tells one run of a part from another.
-NAMES = ("label", "problem", "warmup", "seed", "risk", "episodes", "flat_weight")
+NAMES = ("label", "problem", "warmup", "seed", "risk", "episodes", "flat_shares")
 
 
 def problem_of(told: dict[str, Any]) -> Any:
@@ -162,14 +162,12 @@ def live(agent: Any, mdp: Any, env: Any, *, episodes: int, seed: int, eta: float
     }
 
 
-def weigh_flat(weight: float | None) -> None:
-    """Give each possible successor of a flat row another weight than 1/2, in this process: a repair on trial.
+def share_flat(shares: str | None) -> None:
+    """Divide the share of flat rows otherwise among their weights in this process: a prior on trial."""
+    from chary.model import beliefs
 
-    The weights of `lost` and of unrelated rewards change with it, and matter to none of the runs here.
-    """
-    from chary.model import beliefs, worlds
-
-    beliefs.FLAT_WEIGHT = worlds.FLAT_WEIGHT = 0.5 if weight is None else weight  # type: ignore[misc]
+    if shares is not None:
+        beliefs.FLAT_SHARES = tuple(float(each) for each in shares.split())  # type: ignore[assignment]
 
 
 def play(job: str) -> dict[str, Any]:
@@ -177,7 +175,7 @@ def play(job: str) -> dict[str, Any]:
     import chary
 
     told = json.loads(job)
-    weigh_flat(told.get("flat_weight"))
+    share_flat(told.get("flat_shares"))
     began = time.process_time()
     mdp, spec = problem_of(told), chary.make_agent(told["agent"], **told["settings"])
     if told["warmup"] == LOG:
@@ -212,8 +210,7 @@ def play_clinic(job: str) -> dict[str, Any]:
     told = json.loads(job)
     mdp, rule = clinic_mdp()
     env, truth, seed = chary.envs.TabularEnv(mdp), Truth(mdp), told["seed"]
-    # The recorded tables were played with chains that wait for ever.
-    spec = chary.CharyUCBVI(eta=CLINIC_ETA, bonus="posterior", reward=told["label"], patience=None)
+    spec = chary.CharyUCBVI(eta=CLINIC_ETA, bonus="posterior", reward=told["label"])
     agent = chary.TabularAgent(spec, mdp.told(spec.reward), generator=np.random.default_rng([seed, 6]))
     agent.warm_start(noisy_log(env, mdp, rule, episodes=CLINIC_LOGGED, noise=CLINIC_NOISE, seed=seed))
 

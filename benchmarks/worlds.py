@@ -2,8 +2,8 @@
 
 python benchmarks/worlds.py [--part small|risk|clinic|chains] [--problem NAME] [--method NAME] [--seeds 10]
 
-Every part has one configuration, the defaults of `CharyUCBVI(bonus="posterior")` when the tables were played:
-chains waited for ever then. The defaults were chosen on seeds from 1000 on; the seeds here are 0, 1, ...
+Every part has one configuration, the defaults of `CharyUCBVI(bonus="posterior")`, which were chosen on seeds
+from 1000 on; the seeds here are 0, 1, ...
 
 - `small`: riverswim, corridor, inventory and a random MDP, after 500 random episodes, after 5, and after a
   log of 500 episodes of an incumbent, 5 % of whose decisions are random; 1,000 episodes, known rewards.
@@ -21,7 +21,8 @@ A run that is recorded there is not played again: a part can be stopped, continu
 played piece by piece. `--again` plays all of it, `--redraw` nothing. `--quick` and `--first-seed` record
 nothing, unless `--record-as NAME` puts the runs into benchmarks/results/NAME.json and leaves the page alone.
 
-`--flat-weight W` tries a repair: rows of kind `flat` have the weight W on each possible successor, not 1/2.
+`--flat-shares "A B C"` divides the share of flat rows among their weights 1/2, 0.1 and 0.02: "1 0 0"
+is the prior `auto` as it was before there were small weights.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from _worlds_play import LOG, LOGGED, NAMES, PATIENTS, incumbent, play, play_cli
 BUDGETS = {"riverswim": 0.3, "corridor": 0.4, "inventory": 0.1, "random": 0.3}
 STARTS = {500: "500 random episodes", 5: "5 random episodes", LOG: f"log of {LOGGED} episodes"}
 EPISODES = 1_000
-WORLDS: dict[str, Any] = {"bonus": "posterior", "patience": None}
+WORLDS: dict[str, Any] = {"bonus": "posterior"}
 EXPECTED = "worlds, expected rewards"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "worlds": ("chary", WORLDS),
@@ -56,7 +57,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 RISKS = (0.05, 0.01, 0.001)
 SIBLINGS, SHORT = 100, 150
 CHAIN_START, CHAIN_EPISODES, CHAIN_ETA = 5, 3_000, 1.0
-SETTINGS = {"budgets": BUDGETS, "worlds": WORLDS}
+# With "prior", what was played before a change of the prior is not taken for what it is now.
+SETTINGS = {"budgets": BUDGETS, "worlds": WORLDS, "prior": "flat 1/2, 0.1, 0.02; patience 100"}
 
 Job = dict[str, Any]
 Found = dict[str, Any]
@@ -313,7 +315,7 @@ def main() -> None:
     parser.add_argument("--start", choices=[str(start) for start in STARTS], action="append")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--flat-weight", type=float, help="of a possible successor in rows of kind flat")
+    parser.add_argument("--flat-shares", metavar="A B C", help="of the weights of rows of kind flat")
     parser.add_argument("--workers", type=int, help="processes at once; default one per core")
     parser.add_argument("--again", action="store_true", help="play recorded runs again")
     parser.add_argument("--quick", action="store_true", help="few runs, to check that it runs")
@@ -321,14 +323,14 @@ def main() -> None:
     parser.add_argument("--record-as", metavar="NAME", help="record there, and leave the page alone")
     told = parser.parse_args()
     seeds = range(told.first_seed, told.first_seed + (2 if told.quick else told.seeds))
-    trial = told.quick or told.first_seed != 0 or told.flat_weight is not None
+    trial = told.quick or told.first_seed != 0 or told.flat_shares is not None
     wanted = {"problem": told.problem, "label": told.method, "warmup": told.start}
     for part in told.part or PARTS:
         jobs_of, table_of, worker = PARTS[part]
         name = told.record_as or (None if trial else f"worlds-{part}")
         done = kept_runs(RESULTS / f"{name}.json") if name else {}
         asked = [
-            {**each, "flat_weight": told.flat_weight}
+            {**each, "flat_shares": told.flat_shares}
             for each in jobs_of(seeds, told.quick)
             if all(values is None or str(each.get(key)) in values for key, values in wanted.items())
         ]
@@ -340,7 +342,7 @@ def main() -> None:
             if name:
                 settings = {**SETTINGS, "seeds": told.seeds, "first_seed": told.first_seed}
                 record(name, {"settings": settings, "runs": list(done.values())})
-        runs = [run for run in done.values() if run.get("flat_weight") == told.flat_weight]
+        runs = [run for run in done.values() if run.get("flat_shares") == told.flat_shares]
         text = table_of(runs)
         print(f"\n{text}", flush=True)
         print(f"{sum(run.get('cpu_seconds', 0.0) for run in runs):,.0f} s of processor time")

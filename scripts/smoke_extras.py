@@ -1,6 +1,6 @@
 """Use each part of an installed chary once, in a minute: a smoke test of versions of what it depends on.
 
-    python smoke_extras.py core figures report cluster minari deep wrappers sb3 d3rlpy
+    python smoke_extras.py core figures report cluster minari deep serve wrappers sb3 d3rlpy
 
 Each name is an extra of chary, or `core` and `wrappers`, which need none. Run it outside the checkout. Every
 check runs, and the exit code is 1 if one of them failed.
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,33 @@ def check_deep(folder: Path) -> None:
     agent.save(folder / "agent.safetensors")
     loaded = DeepAgent.load(folder / "agent.safetensors")
     assert loaded.act(0, 1, np.ones(2)) == agent.act(0, 1, np.ones(2))
+
+
+def check_serve(folder: Path) -> None:
+    """A deployment that decides and is audited, behind the server's own application, and the light client."""
+    from chary.client import Client  # noqa: F401
+    from chary.service.declaring import Declaration
+    from chary.service.deployment import Deployment
+    from chary.service.engine import Engine
+    from chary.service.hosting import serve  # noqa: F401
+    from chary.service.verify import verify
+
+    told = Declaration(
+        name="smoke",
+        setting={"n_states": 2, "n_actions": 2, "horizon": 2},
+        agent={"name": "chary", "eta": 0.5},
+        mode="budgeted",
+    )
+    Deployment.create(folder / "smoke", told)
+    for connection in ("sqlite3", "apsw") if find_spec("apsw") else ("sqlite3",):
+        engine = Engine.open(folder / "smoke", connection=connection)
+        engine.begin(connection, 0)
+        answer = engine.decide(connection, 0, 0)
+        engine.wait(answer.seq)
+        assert engine.decide(connection, 0, 0) == answer
+        engine.finish()
+    assert verify(folder / "smoke").is_whole
+    assert "run" in chary_says(folder, "serve", "--help")
 
 
 def check_wrappers(folder: Path) -> None:

@@ -101,7 +101,8 @@ def test_learners_never_see_the_truth() -> None:
             assert "chary.mdp.FiniteMDP" not in imports(module), module
 
 
-def test_only_the_command_line_a_worker_and_the_boundary_of_users_code_catch_every_exception() -> None:
+def test_only_boundaries_catch_every_exception() -> None:
+    """The command line, a worker, one request of the service, and the code of users."""
     catching = {
         module
         for module in modules()
@@ -109,7 +110,7 @@ def test_only_the_command_line_a_worker_and_the_boundary_of_users_code_catch_eve
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
     }
-    assert catching == {"cli", "sweeps.worker", "extensions"}
+    assert catching == {"cli", "sweeps.worker", "service.app", "extensions"}
 
 
 def test_only_the_boundary_of_users_code_imports_what_a_text_names() -> None:

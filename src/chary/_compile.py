@@ -35,10 +35,12 @@ __all__ = ["bare", "calling", "folded", "inner", "jit", "jit_bare", "kernel_of"]
 F = TypeVar("F", bound=Callable[..., object])
 
 # No wrapper for C callers: nothing calls from C, and it would double the code of every signature.
-# `_nrt` is explicit, since a kernel compiled on the way to another takes over what that one has.
+# `_nrt` is explicit, since a kernel compiled on the way to another takes over what that one has. Kernels let
+# go of the interpreter's lock: they hold no objects, so that a plan can be made while other threads go on.
 OPTIONS: dict[str, Any] = {
     "fastmath": False,
     "error_model": "numpy",
+    "nogil": True,
     "no_cfunc_wrapper": True,
     "_nrt": True,
 }

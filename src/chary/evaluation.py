@@ -127,8 +127,8 @@ def evaluate_policy(
             f"'return_range' must be left out with method 'model', got {shown(return_range)}. "
             "Declare a value_cap in the setting."
         )
-    table = as_policy_table(policy, setting)
-    log.checked(setting=setting)
+    table, logged = as_policy_table(policy, setting), log.n_transitions
+    log = log.checked(setting=setting).with_endings_of(setting)
     if method == "model":
         value = _by_model(log, table, setting, family)
     else:
@@ -139,7 +139,7 @@ def evaluate_policy(
         method=method,
         delta=family.delta,
         episodes=log.n_episodes,
-        transitions=log.n_transitions,
+        transitions=logged,
         note=value.note,
     )
 

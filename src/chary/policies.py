@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Ints, frozen
 from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_choice, check_integer, check_real
+from chary.mdp._endings import policy_with_ending
 from chary.mdp.setting import Setting, as_policy, check_setting
 from chary.storage.files import as_path, read_file, write_new
 from chary.storage.sealed import pack, unpack
@@ -67,7 +68,7 @@ class SB3Policy:
         """Return the action in each state, (S,), 0 in terminal ones."""
         observations = _observations(self.observations, setting)
         actions = np.zeros(setting.n_states, dtype=np.int64)
-        for s in np.flatnonzero(~setting.terminal).tolist():
+        for s in _acting(setting).tolist():
             answer = self.model.predict(np.asarray(observations[s]), deterministic=True)
             if not (isinstance(answer, tuple) and len(answer) == 2):
                 raise InvalidAction(
@@ -103,7 +104,7 @@ class D3RLPyPolicy:
 
     def actions(self, setting: Setting) -> Ints:
         """Return the action in each state, (S,), 0 in terminal ones."""
-        acting = np.flatnonzero(~setting.terminal)
+        acting = _acting(setting)
         answer = self.model.predict(_observations(self.observations, setting)[acting])
         chosen = _array("predict", answer, InvalidAction)
         if chosen.shape != acting.shape or chosen.dtype.kind not in WHOLE_KINDS:
@@ -126,7 +127,8 @@ def as_policy_table(policy: Policy, setting: Setting) -> Ints:
     A policy is one of these:
 
     - actions, (S,) or (H, S) whole numbers, or probabilities, (S, A), of which the largest is played (the
-      lowest index among equals); where (H, S) and (S, A) are one shape, whole numbers are actions;
+      lowest index among equals); where (H, S) and (S, A) are one shape, whole numbers are actions; the
+      separate state of early endings may be left out;
     - a function `policy(state)`, called once per state, or `policy(t, state)`, called once per step and
       state: the number of parameters without a default decides; terminal states are left out;
     - a live model, as `SB3Policy` or `D3RLPyPolicy`;
@@ -157,6 +159,7 @@ def as_policy_table(policy: Policy, setting: Setting) -> Ints:
     if callable(policy):
         return _asked(policy, setting)
     table = _array("policy", policy, InvalidSetting)
+    table = policy_with_ending(table, S, setting.n_actions, setting.ending)
     if table.shape in ((S,), (H, S)) and table.dtype.kind in WHOLE_KINDS:
         return _checked(np.broadcast_to(table, (H, S)), setting)
     if table.shape != (S, setting.n_actions):
@@ -318,7 +321,7 @@ def _check_certain(role: str, policy: Policy, setting: Setting) -> None:
     """Raise InvalidSetting for probabilities that leave room for chance: they are not the policy played."""
     if callable(policy) or isinstance(policy, (str, Path, SB3Policy, D3RLPyPolicy)):
         return
-    shares = np.asarray(policy)
+    shares = policy_with_ending(np.asarray(policy), setting.n_states, setting.n_actions, setting.ending)
     if shares.shape != (setting.n_states, setting.n_actions) or shares.dtype.kind in WHOLE_KINDS:
         return
     largest = np.where(setting.terminal, 1.0, shares.max(axis=1))
@@ -334,11 +337,16 @@ def _check_certain(role: str, policy: Policy, setting: Setting) -> None:
 def _asked(policy: Callable[..., SupportsIndex], setting: Setting) -> Ints:
     """Return the table of a function: of the state, or of step and state."""
     by_state = _parameters(policy) == 1
-    acting = np.flatnonzero(~setting.terminal).tolist()
+    acting = _acting(setting).tolist()
     table = np.zeros((1 if by_state else setting.horizon, setting.n_states), dtype=np.int64)
     for t, s in itertools.product(range(len(table)), acting):
         table[t, s] = _whole("policy", policy(s) if by_state else policy(t, s), t, s)
     return _checked(np.broadcast_to(table, (setting.horizon, setting.n_states)), setting)
+
+
+def _acting(setting: Setting) -> Ints:
+    """Return the states in which a policy is asked: neither terminal ones nor that of early endings."""
+    return np.setdiff1d(np.flatnonzero(~setting.terminal), [] if setting.ending is None else [setting.ending])
 
 
 def _parameters(policy: Callable[..., SupportsIndex]) -> int:
@@ -399,6 +407,9 @@ def _observations(observations: ArrayLike | None, setting: Setting) -> NDArray[A
     if observations is None:
         return np.arange(setting.n_states)
     seen = _array("observations", observations, InvalidSetting)
+    if setting.ending is not None and seen.ndim and len(seen) == setting.n_states - 1:
+        # Nobody is asked about the state of endings.
+        seen = np.concatenate([seen, seen[:1]])
     if seen.ndim == 0 or len(seen) != setting.n_states:
         raise InvalidSetting(
             f"'observations' must contain one observation per state, {setting.n_states}, got shape "

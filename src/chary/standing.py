@@ -32,6 +32,7 @@ STATIONARY = "outcomes are stationary: a state and an action lead to the same di
 UNCONFOUNDED = "logs are unconfounded: logged actions were chosen by what the state shows and by chance"
 DROPPED = "episodes with faulty rows, which were left out of the log, went like the others"
 OVERRIDES = "overrides are unconfounded: they were decided by what the state shows and by chance"
+UNTAKEN = "actions that were not taken were left out by what the state shows and by chance"
 LOSSES = "no outcome could get lost before the first one that was reported as lost"
 NETWORKS = "networks, which estimate values and do not bound them"
 CRITICS = {
@@ -110,7 +111,7 @@ class Standing:
     def describe(self) -> str:
         """Return the promise in a sentence, and all that it leans on in another."""
         leans_on = f" It leans on this: {'; '.join(self.given)}." if self.given else ""
-        return f"{self._promise()}{leans_on}"
+        return f"{self.promise}{leans_on}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the three parts, and the whole in words."""
@@ -136,7 +137,9 @@ class Standing:
                 f"'standing' must have level, per, probability and given, got {shown(values)}."
             ) from problem
 
-    def _promise(self) -> str:
+    @property
+    def promise(self) -> str:
+        """The promise in a sentence, without what it leans on."""
         if self.per is None:
             return "No budget is promised."
         title = f"{self.level.capitalize()} per {self.per}:"
@@ -181,6 +184,7 @@ class Grounds:
         own: The role of the user's policy, if there is one.
         losses_expected: Whether bounds allow for lost outcomes from the start; None where none can get lost.
         overrides: Whether outcomes of overruled decisions are `ignored` or `counted`.
+        untaken: Whether decided actions were reported as not taken.
         return_cap: The largest return of an episode as a canary was told, in the user's units.
     """
 
@@ -204,6 +208,7 @@ class Grounds:
     own: str | None = None
     losses_expected: bool | None = None
     overrides: str = "ignored"
+    untaken: bool = False
     return_cap: float | None = None
 
     @property
@@ -287,7 +292,7 @@ class Grounds:
 
     def _data(self) -> tuple[str, ...]:
         told = [(UNCONFOUNDED, self.logs), (DROPPED, self.dropped), (OVERRIDES, self.overrides == "counted")]
-        told.append((LOSSES, self.losses_expected is False))
+        told += [(UNTAKEN, self.untaken), (LOSSES, self.losses_expected is False)]
         return tuple(text for text, holds in told if holds)
 
     def _declared(self) -> tuple[str, ...]:
@@ -302,9 +307,11 @@ class Grounds:
         if told.known is not None:
             given.append("rewards are known, as declared")
         counted = self.prior is not None or (self.bounds is not None and self.bounds.family in ("kl", "l1"))
-        fewest = int(told.support.min()) if counted and len(told.support) else told.n_states
+        # The separate state of early endings leads to itself, which nobody has to declare.
+        support = told.support if told.ending is None else told.support[: told.pair_start[told.ending]]
+        fewest = int(support.min()) if counted and len(support) else told.n_states
         if fewest < told.n_states:
-            most = int(told.support.max())
+            most = int(support.max())
             number = f"{most}" if fewest == most else f"{fewest} to {most} (by state and action)"
             given.append(f"at most {number} states can follow a state and an action, as declared")
         return tuple(given)

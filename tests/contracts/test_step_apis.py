@@ -38,11 +38,14 @@ class Api:
     lacks: frozenset[str] = frozenset()
 
 
-def tabular(**options: Any) -> Callable[[], TabularAgent]:
+def tabular(replan: str = "episode", **options: Any) -> Callable[[], TabularAgent]:
     def make() -> TabularAgent:
         spec = CharyUCBVI(eta=10.0, bonus="hoeffding", bonus_scale=0.01, **options)
         agent = TabularAgent(
-            spec, Setting.declare(n_states=4, n_actions=2, horizon=HORIZON), max_episodes=100
+            spec,
+            Setting.declare(n_states=4, n_actions=2, horizon=HORIZON),
+            max_episodes=100,
+            replan=replan,
         )
         logged = [[Transition(s, a, 0.5 * a, (s + a) % 3, False)] for s in range(3) for a in range(2)]
         agent.warm_start(logged * 5)
@@ -91,6 +94,7 @@ APIS = {
     "TabularAgent": Api(tabular(), (0, 1, 2, 0), TabularAgent.load, {}),
     "TabularAgent, proposals": Api(tabular(), (0, 1, 2, 0), TabularAgent.load, {"proposal": 0}),
     "TabularAgent, meta": Api(tabular(data="meta", pool=2), (0, 1, 2, 0), TabularAgent.load, {}),
+    "TabularAgent, adopting": Api(tabular("adopt"), (0, 1, 2, 0), TabularAgent.load, {}),
     "TabularAgent, no shield": Api(baseline, (0, 1, 2, 0), TabularAgent.load, {}),
     "CanaryAgent": Api(canary, (0, 1, 2, 0), CanaryAgent.load, {}, frozenset({"plan_of"})),
     "CriticShield": Api(
@@ -101,7 +105,7 @@ APIS = {
     ),
 }
 if find_spec("jax") is not None:
-    APIS["DeepAgent"] = Api(deep, OBSERVATIONS, load_deep, {}, frozenset({"plan_of", "any time"}))
+    APIS["DeepAgent"] = Api(deep, OBSERVATIONS, load_deep, {}, frozenset({"plan_of", "any time", "reports"}))
 
 
 def apis(*features: str) -> pytest.MarkDecorator:
@@ -348,6 +352,95 @@ def test_a_late_override_is_taken_unless_a_chain_has_gone_on(api: Api, tmp_path:
     else:
         mine.observe(0, step, t=0, taken=other)
         assert mine.outstanding == {0: (1,)}
+
+
+@apis("reports")
+def test_what_was_played_may_be_reported_before_the_outcome(api: Api, tmp_path: Path) -> None:
+    mine = api.make()
+    mine.begin(0, api.states[0])
+    decision = act(api, mine, 0, 0)
+    spent, other = mine.ledger(0), 1 - decision.action
+    refuse(tmp_path, OutOfOrder, mine.taken, 0, 1, other)
+    refuse(tmp_path, OutOfOrder, mine.taken, 1, 0, other)
+    for wrong in (-1, 2, "1", 0.5, True):
+        refuse(tmp_path, InvalidAction, mine.taken, 0, 0, wrong)
+    mine.taken(0, 0, other)
+    reported = content(mine, tmp_path)
+    mine.taken(0, 0, other)
+    assert content(mine, tmp_path) == reported
+    refuse(tmp_path, InvalidAction, mine.taken, 0, 0, decision.action)
+    refuse(tmp_path, InvalidAction, mine.taken, 0, 0, None)
+    refuse(tmp_path, InvalidAction, mine.observe, 0, led(api, decision, 0))
+    assert (mine.ledger(0), mine.outstanding) == (spent, {0: (0,)})
+    # The next decision comes before the outcome, which needs no `taken`.
+    act(api, mine, 0, 1)
+    step = led(api, decision, 0, action=other)
+    refuse(tmp_path, InvalidAction, mine.observe, 0, step, t=0, taken=decision.action)
+    mine.observe(0, step, t=0)
+    mine.taken(0, 0, other)
+    refuse(tmp_path, InvalidAction, mine.taken, 0, 0, decision.action)
+    assert mine.outstanding == {0: (1,)}
+
+
+@apis("reports")
+def test_a_confirmed_action_changes_nothing_else(api: Api, tmp_path: Path) -> None:
+    told, silent = api.make(), api.make()
+    for mine in (told, silent):
+        mine.begin(0, api.states[0])
+        for t in range(HORIZON):
+            decision = act(api, mine, 0, t)
+            if mine is told:
+                mine.taken(0, t, decision.action)
+            mine.observe(0, led(api, decision, t))
+        mine.finish(0)
+    assert content(told, tmp_path) == content(silent, tmp_path)
+
+
+@apis("reports")
+def test_a_step_that_was_not_taken_has_no_outcome(api: Api, tmp_path: Path) -> None:
+    mine = api.make()
+    mine.begin(0, api.states[0])
+    first = act(api, mine, 0, 0)
+    mine.taken(0, 0, None)
+    assert mine.outstanding == {}
+    refuse(tmp_path, InvalidAction, mine.observe, 0, led(api, first, 0), t=0)
+    refuse(tmp_path, InvalidAction, mine.observe, 0, led(api, first, 0), t=0, taken=first.action)
+    second = act(api, mine, 0, 1)
+    assert second.deficit >= first.deficit
+    act(api, mine, 0, 2)
+    # Where the step led is known: whether it counts may not depend on it.
+    refuse(tmp_path, OutOfOrder, mine.taken, 0, 1, None)
+    mine.observe(0, led(api, second, 1), t=1)
+    mine.taken(0, 2, None)
+    mine.finish(0)
+    assert mine.open_episodes == ()
+    mine.begin(1, api.states[0])
+    act(api, mine, 1, 0)
+    mine.finish(1)
+    mine.taken(1, 0, None)
+    assert (mine.open_episodes, mine.outstanding) == ((), {})
+
+
+@apis("reports")
+def test_a_step_api_is_saved_with_what_was_reported(api: Api, tmp_path: Path) -> None:
+    mine = api.make()
+    made = []
+    for name, report in (("other", True), ("none", None)):
+        mine.begin(name, api.states[0])
+        decision = act(api, mine, name, 0)
+        made.append(decision)
+        mine.taken(name, 0, None if report is None else 1 - decision.action)
+    mine.save(tmp_path / "file")
+    copy = api.load(tmp_path / "file")
+    assert content(copy, tmp_path) == (tmp_path / "file").read_bytes()
+    for each in (mine, copy):
+        assert each.outstanding == {"other": (0,)}
+        refuse(tmp_path, InvalidAction, each.observe, "other", led(api, made[0], 0), t=0)
+        each.observe("other", led(api, made[0], 0, action=1 - made[0].action))
+        assert act(api, each, "none", 1).plan == made[1].plan
+        each.abandon("none")
+        each.finish("other")
+    assert content(mine, tmp_path) == content(copy, tmp_path)
 
 
 @apis("many", "late", "taken")

@@ -45,9 +45,15 @@ def bounds() -> CriticBounds:
     return CriticBounds.from_point(FunctionCritic(lambda x: x @ WEIGHTS, n_actions=2), accept="uncertified")
 
 
-def tabular(spec: Any) -> Callable[[], Any]:
+def tabular(spec: Any, replan: str = "episode") -> Callable[[], Any]:
     return lambda: TabularAgent(
-        spec, SETTING, max_episodes=20, losses=True, overrides="counted", generator=np.random.default_rng(1)
+        spec,
+        SETTING,
+        max_episodes=20,
+        losses=True,
+        overrides="counted",
+        generator=np.random.default_rng(1),
+        replan=replan,
     )
 
 
@@ -93,6 +99,7 @@ KINDS = {
     "chary": Kind(tabular(CharyUCBVI(eta=0.5, bonus="kl")), proposes=True),
     "chains": Kind(tabular(CharyUCBVI(eta=10.0, data="meta", pool=2, **CHARY))),
     "worlds": Kind(tabular(CharyUCBVI(eta=1.0, bonus="posterior", worlds=4)), proposes=True),
+    "adopting": Kind(tabular(CharyUCBVI(eta=0.5, bonus="kl"), "adopt"), proposes=True),
     "psrl": Kind(tabular(PSRL(worlds=4))),
     "ucbvi": Kind(tabular(UCBVI(**CHARY))),
     "canary": Kind(new_canary, CanaryAgent.load),
@@ -144,8 +151,31 @@ class Walk:
         self._call("observe", "a", self._outcome(0, first, 1), t=0)
         self._call("act", "b", 1, place(2))
         self._call("abandon", "b")
-        self._call("begin", "c", place(2))
-        self._call("finish", "c")
+        if "taken" in dir(self.agent):
+            self._call("begin", "c", place(2))
+            self._call("act", "c", 0, place(2))
+            self._call("taken", "c", 0, 1 - self.results[-1].action)
+            self._call("finish", "c")
+            self._call("observe", "c", self._outcome(2, self.calls[-2][1][2], 0), t=0)
+        if self.kind.proposes and hasattr(self.agent, "tighten"):
+            self._call("begin", "d", place(2), eta=0.4)
+            self._call("act", "d", 0, place(2), explore=False)
+            self._call("taken", "d", 0, None)
+            self._call("tighten", "d", 0.2)
+            self._call("act", "d", 1, place(1), proposal=1)
+            self._call("abandon", "d")
+        if isinstance(self.agent, TabularAgent):
+            self._call("learn", [[self._outcome(0, 1, 1)], [self._outcome(1, 0, 1)]])
+            self._call("begin", "e", place(0))
+            made = self._call("recommend", "e", 0, place(0))
+            self._call("explain", "e", 0, place(0))
+            self._call("apply", "e", 0, place(0), made)
+        if getattr(self.agent, "replan", None) == "adopt":
+            self._call("draft")
+            self._call("learn", [[self._outcome(2, 1, 1)]])
+            self._call("adopt", self._call("draft"))
+        self._call("begin", "f", place(2))
+        self._call("finish", "f")
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         self.calls.append((name, args, kwargs))

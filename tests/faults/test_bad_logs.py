@@ -213,7 +213,7 @@ AGAINST_A_SETTING: list[tuple[str, dict[str, Any], str, str]] = [
         text((6, "1,1,2,0,0.75,3,0")),
         r"'terminated' must be true .* got a step to such a state, 3, in row 6\. Give .*with_own_ending",
     ),
-    ("offset", {"setting": OFFSET}, text(), r"'terminated' must be false .* got true in row 4\. Pad"),
+    ("offset", {"setting": OFFSET}, text(), r"'terminated' must be false .* got true in row 4\. Use"),
     ("both", {"setting": SETTING, "n_states": 4}, text(), r"'setting' must be given alone"),
     ("no setting", {"setting": NO_SETTING}, text(), r"'setting' must be a Setting, got str"),
     ("no states", {"n_states": 0}, text(), r"'n_states' must be a whole number >= 1, got 0"),

@@ -62,6 +62,16 @@ LATE: dict[str, tuple[str, dict[str, Any], str | None, str, bool]] = {
     "late-floor-kl": ("chary", {"eta": 2.0, "bonus": "kl"}, "floor", "inventory", True),
     "late-meta": ("chary", CHARY | {"clock": "meta", "data": "meta"}, None, "riverswim", False),
 }
+# Agents of posterior worlds, made by `make.py FOLDER worlds`.
+WORLDS: dict[str, tuple[str, dict[str, Any], str | None, str, bool]] = {
+    "worlds-auto": (
+        "chary",
+        {"eta": 3.0, "bonus": "posterior", "worlds": 8, "risk": 0.2},
+        None,
+        "riverswim",
+        False,
+    )
+}
 PROBLEMS = {"riverswim": lambda: envs.riverswim(horizon=5), "inventory": lambda: envs.inventory(horizon=4)}
 
 SWEEP = """
@@ -210,7 +220,7 @@ class World:
 
 def tabular_agent(case: str) -> tuple[FiniteMDP, TabularAgent]:
     """Return a new agent that has learnt from a few random episodes."""
-    name, options, role, problem, losses = {**AGENTS, **LATE}[case]
+    name, options, role, problem, losses = {**AGENTS, **LATE, **WORLDS}[case]
     more: dict[str, Any] = {"losses": losses} if case in LATE else {}
     mdp, spec = PROBLEMS[problem](), make_agent(name, **options)
     setting, own = mdp.told(spec.reward), None
@@ -271,6 +281,23 @@ def make_late(folder: Path) -> None:
         world.live(200)
         told["calls"] = world.calls
         told["counted_later"] = int(agent.plan.knowledge.rows.total.sum())
+        (folder / f"{case}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
+
+
+def make_worlds(folder: Path) -> None:
+    for case in WORLDS:
+        mdp, agent = tabular_agent(case)
+        world = World(mdp, agent, seed=5)
+        world.live(30)
+        agent.save(folder / f"{case}.npz")
+        told = {
+            "open": list(agent.open_episodes),
+            "kinds": agent.plan.worlds.kinds.tolist(),
+            "counted": agent.plan.worlds.learnt,
+        }
+        world.calls.clear()
+        world.live(30)
+        told["calls"], told["counted_later"] = world.calls, agent.plan.worlds.learnt
         (folder / f"{case}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 
@@ -368,8 +395,8 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     print("chary", chary.__version__, chary.__file__)
-    if sys.argv[2:] == ["late"]:
-        make_late(target)
+    if sys.argv[2:]:
+        {"late": make_late, "worlds": make_worlds}[sys.argv[2]](target)
         sys.exit()
     make_tabular(target)
     make_sweep(target / "tabular-sweep", SWEEP)

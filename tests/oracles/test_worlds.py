@@ -12,8 +12,17 @@ from chary.arrays import Floats, Ints
 from chary.envs import make
 from chary.errors import InvalidSetting
 from chary.mdp import FiniteMDP, Setting
-from chary.model._world_draws import draw_kinds_into, rewards_of
-from chary.model.beliefs import ALPHAS, FLAT, check_flat, fit_prior, flat_evidence, shrunk_evidence
+from chary.model._world_draws import draw_flat_into, draw_kinds_into, rewards_of
+from chary.model.beliefs import (
+    ALPHAS,
+    FLAT,
+    FLAT_WEIGHTS,
+    KINDS,
+    check_flat,
+    fit_prior,
+    flat_evidence,
+    shrunk_evidence,
+)
 from chary.model.rows import LOST
 from chary.model.worlds import Worlds, smallest_jump
 from chary.planner._worlds import (
@@ -104,16 +113,17 @@ def test_evidence_is_that_of_the_twin() -> None:
     np.testing.assert_allclose(shrunk.sum(axis=1), expected, rtol=1e-10)
     # Every state may follow: nothing is unknown about labels.
     flat = flat_evidence(worlds.counts, setting)
-    assert flat.sum() == pytest.approx(twin.log_evidence(counts, twin.flat_weights(setting)), rel=1e-12)
+    expected = [twin.log_evidence(counts, twin.flat_weights(setting, weight)) for weight in FLAT_WEIGHTS]
+    np.testing.assert_allclose(flat.sum(axis=1), expected, rtol=1e-12)
     # Under `auto` a row is of any kind, by its own evidence.
     likelihood, weights = fit_prior("auto", worlds.counts, setting, KAPPA)
     together = np.vstack([shrunk, flat])
     np.testing.assert_allclose(likelihood.T, np.exp(together - together.max(axis=0)), rtol=1e-9)
-    assert weights[FLAT] == 0.5
+    np.testing.assert_allclose(weights[FLAT:], 1 / 6)
     assert weights.sum() == pytest.approx(1.0)
     untried = Worlds(setting, 400, np.random.default_rng(0), kind="auto")
     # The share of flat rows is Beta(1/2, 1/2) over worlds: mean 1/2, and few worlds are in between.
-    shares = (untried.kinds == FLAT).mean(axis=0)
+    shares = (untried.kinds >= FLAT).mean(axis=0)
     assert shares.mean() == pytest.approx(0.5, abs=0.08)
     assert ((shares < 0.1) | (shares > 0.9)).mean() > 0.3
 
@@ -143,10 +153,62 @@ def test_labels_are_part_of_the_evidence_of_a_declared_support() -> None:
     setting = Setting.declare(n_states=3, n_actions=1, horizon=2, support=2)
     worlds = Worlds(setting, 2, np.random.default_rng(0), kind="flat")
     worlds.learn(np.array([1]), np.array([2]), np.array([0.0]))
-    assert flat_evidence(worlds.counts, setting).sum() == pytest.approx(math.log(1 / 3))
-    # The second one repeats it: Dirichlet(1/2, 1/2) after one count gives (1 + 1/2) / 2.
+    np.testing.assert_allclose(flat_evidence(worlds.counts, setting)[:, 1], math.log(1 / 3))
+    # The second one repeats it: Dirichlet(w, w) after one count gives (1 + w) / (1 + 2 w).
     worlds.learn(np.array([1]), np.array([2]), np.array([0.0]))
-    assert flat_evidence(worlds.counts, setting).sum() == pytest.approx(math.log(1 / 3 * 3 / 4))
+    again = [math.log(1 / 3 * share) for share in (1.5 / 2, 1.1 / 1.2, 1.02 / 1.04)]
+    np.testing.assert_allclose(flat_evidence(worlds.counts, setting)[:, 1], again)
+
+
+def drawn_flat(n_states: int, seen: list[int], weight: float, lanes: int) -> tuple[Ints, Floats]:
+    """Return the states and weights of one flat row in every world, (L, S), all states being possible."""
+    size, kinds = n_states, np.full((1, lanes), FLAT, dtype=np.int8)
+    states, weights = np.zeros(lanes * size, dtype=np.int32), np.zeros(lanes * size, dtype=np.float32)
+    atoms, start = np.arange(lanes + 1) * size, np.array([0, len(seen)])
+    draw_flat_into(
+        states, weights, atoms, start, np.array(seen, dtype=np.int64), n_states, kinds,
+        FLAT, np.array([weight]), np.random.default_rng(0),
+    )  # fmt: skip
+    return states.reshape(lanes, size).astype(np.int64), weights.reshape(lanes, size).astype(float)
+
+
+@pytest.mark.parametrize("weight", FLAT_WEIGHTS)
+def test_flat_rows_of_any_weight_are_dirichlet_draws(weight: float) -> None:
+    # Three states, one of them seen: the shares of Dirichlet(w, w, w) have mean 1/3 and, by its covariance,
+    # E[sum of squares] = (w + 1) / (3 w + 1). Alone, shares do not depend on the sum, and many sums are tiny.
+    lanes = 40_000
+    states, weights = drawn_flat(3, [1], weight, lanes)
+    total = weights.sum(axis=1)
+    assert (total > 0).all()
+    shares = weights / total[:, None]
+    by_state = np.zeros((lanes, 3))
+    np.put_along_axis(by_state, states, shares, axis=1)
+    np.testing.assert_allclose(by_state.mean(axis=0), 1 / 3, atol=5 * 0.5 / math.sqrt(lanes))
+    squares = (shares**2).sum(axis=1)
+    np.testing.assert_allclose(squares.mean(), (weight + 1) / (3 * weight + 1), atol=5 * squares.std() / 200)
+    # The sum is Gamma(3 w), but for sums that no sum of numbers counted can tell from 0.
+    np.testing.assert_allclose(total.mean(), 3 * weight, atol=5 * math.sqrt(3 * weight / lanes))
+
+
+def test_the_only_possible_successor_has_a_weight_however_small_the_prior() -> None:
+    states, weights = drawn_flat(1, [], 1e-3, 20_000)
+    assert (states == 0).all()
+    assert (weights > 0).all()
+
+
+def test_worlds_saved_before_flat_rows_had_small_weights_go_on() -> None:
+    # Kinds up to FLAT, with weight 1/2, were all there were.
+    mdp = make("random", horizon=6)
+    rng = np.random.default_rng(7)
+    worlds = Worlds(mdp.setting, 5, np.random.default_rng(1), kind="flat")
+    worlds.learn(*transitions(mdp, 50, rng))
+    assert (worlds.kinds == FLAT).all()
+    resumed = Worlds(mdp.setting, 5, np.random.default_rng(2), kind="auto")
+    resumed.restore(worlds.to_arrays())
+    resumed.learn(*transitions(mdp, 3, rng))
+    assert (resumed.kinds == FLAT).all()
+    resumed.learn(*transitions(mdp, 100, rng))
+    assert resumed.kinds.max() < KINDS
 
 
 @pytest.mark.parametrize("kind", ["shrunk", "flat"])
@@ -156,7 +218,7 @@ def test_draws_have_the_moments_of_the_exact_posterior(kind: str) -> None:
     worlds, setting, counts = taught(kind, "known", lanes)
     # The prior was fitted, and p0 fixed, when the data had grown by a quarter: after 40, 73 and 141.
     means = twin.flat_weights(setting) if kind == "flat" else twin.prior_means(counts, setting, KAPPA)
-    of_kind = np.array([*ALPHAS, 1.0])
+    of_kind = np.array([*ALPHAS, *np.array(FLAT_WEIGHTS) / FLAT_WEIGHTS[0]])
     short = np.zeros(len(of_kind))
     for i, alpha in enumerate(ALPHAS):
         smallest, _ = smallest_jump(alpha)

@@ -36,6 +36,8 @@ class Story:
     states: list[int] = field(default_factory=list)
     outcomes: dict[int, Transition] = field(default_factory=dict)
     finished: bool = False
+    eta: float = ETA
+    reports: dict[int, int | None] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -44,7 +46,11 @@ class Story:
 
     @property
     def outstanding(self) -> list[int]:
-        return [t for t in range(len(self.decisions)) if t not in self.outcomes]
+        return [
+            t
+            for t in range(len(self.decisions))
+            if t not in self.outcomes and self.reports.get(t, "none") is not None
+        ]
 
     @property
     def complete(self) -> bool:
@@ -106,11 +112,11 @@ class OpenEpisodes(RuleBasedStateMachine):
     def _going(self) -> list[int | str]:
         return [k for k, story in self.stories.items() if not story.over and not story.finished]
 
-    @rule(state=st.integers(0, END - 1), named=st.booleans())
-    def begin(self, state: int, named: bool) -> None:
+    @rule(state=st.integers(0, END - 1), named=st.booleans(), eta=st.none() | st.floats(0, 1))
+    def begin(self, state: int, named: bool, eta: float | None) -> None:
         name: int | str = f"patient {self.begun}" if named else self.begun
-        self.agent.begin(name, state)
-        self.stories[name] = Story(state)
+        self.agent.begin(name, state, eta=eta)
+        self.stories[name] = Story(state, eta=ETA if eta is None else eta)
         self.spent[name] = 0.0
         self.begun += 1
 
@@ -119,21 +125,30 @@ class OpenEpisodes(RuleBasedStateMachine):
         which=st.randoms(use_true_random=False),
         state=st.integers(0, END - 1),
         proposal=st.none() | st.integers(0, ACTIONS - 1),
+        explore=st.sampled_from([True, True, False]),
     )
-    def act(self, which: Random, state: int, proposal: int | None) -> None:
+    def act(self, which: Random, state: int, proposal: int | None, explore: bool) -> None:
         name = which.choice(self._going())
         story = self.stories[name]
         t = len(story.decisions)
         last = story.outcomes.get(t - 1)
         s = story.state if t == 0 else state if last is None else last.next_state
-        decision = self.agent.act(name, t, s, proposal=proposal)
+        before = self.agent.ledger(name)
+        decision = self.agent.act(name, t, s, proposal=proposal if explore else None, explore=explore)
+        assert explore or (decision.charge, decision.explored, decision.chain) == (0.0, False, -1)
+        assert explore or (self.agent.ledger(name), decision.action) == (
+            before,
+            self.agent.plan_of(name).baseline(t, s),
+        )
         self._decided(name, s, decision)
 
     def _decided(self, name: int | str, s: int, decision: Decision) -> None:
         story = self.stories[name]
         # Never refunded, never beyond the budget, and booked exactly once.
         assert decision.deficit == self.spent[name] + decision.charge
-        assert decision.deficit <= ETA * (1 + 1e-12)
+        # A budget that was tightened below what was spent affords nothing more.
+        assert decision.charge == 0.0 or decision.deficit <= self.stories[name].eta * (1 + 1e-12)
+        assert not decision.explored or decision.deficit <= self.stories[name].eta * (1 + 1e-12)
         self.spent[name] = decision.deficit
         self.waiting.setdefault((s, decision.action), []).append((name, len(story.decisions)))
         story.decisions.append(decision)
@@ -163,6 +178,36 @@ class OpenEpisodes(RuleBasedStateMachine):
         t = which.randrange(len(story.decisions))
         assert self.agent.act(name, t, story.states[t]) == story.decisions[t]
 
+    @precondition(lambda self: self.stories)
+    @rule(which=st.randoms(use_true_random=False), share=st.floats(0, 1))
+    def tighten(self, which: Random, share: float) -> None:
+        name = which.choice(list(self.stories))
+        self.stories[name].eta *= share
+        self.agent.tighten(name, self.stories[name].eta)
+        assert self.agent.ledger(name).deficit == self.spent[name]
+
+    @precondition(lambda self: any(story.outstanding for story in self.stories.values()))
+    @rule(which=st.randoms(use_true_random=False), kind=st.sampled_from(["confirmed", "other", "none"]))
+    def taken(self, which: Random, kind: str) -> None:
+        name = which.choice([k for k, story in self.stories.items() if story.outstanding])
+        story = self.stories[name]
+        t = which.choice(story.outstanding)
+        last = t + 1 == len(story.decisions)
+        decided = story.decisions[t]
+        if t in story.reports or (kind == "none" and not last) or (decided.chain >= 0 and not last):
+            kind = "confirmed"
+        action = {"confirmed": decided.action, "other": (decided.action + 1) % ACTIONS, "none": None}[kind]
+        action = story.reports.setdefault(t, action)
+        if action != decided.action:
+            self.overruled.add((name, t))
+            self.resolved.add((name, t))
+        if story.complete:
+            self._settled()
+            del self.stories[name]
+        self.agent.taken(name, t, action)
+        if name in self.stories:
+            self.agent.taken(name, t, action)
+
     @precondition(lambda self: any(story.outstanding for story in self.stories.values()))
     @rule(
         which=st.randoms(use_true_random=False),
@@ -180,7 +225,10 @@ class OpenEpisodes(RuleBasedStateMachine):
         # Where a chain has gone on with the step, it is too late to say that another action was played.
         other = overruled and (last or decided.chain < 0)
         a = (decided.action + 1) % ACTIONS if other else decided.action
-        taken = a if other else None
+        reported = story.reports.get(t)
+        a = a if reported is None else reported
+        other = a != decided.action
+        taken = a if other and (again or reported is None) else None
         outcome = Transition(story.states[t], a, float(a == 1), x, x == END)
         story.outcomes[t] = outcome
         self.resolved.add((name, t))

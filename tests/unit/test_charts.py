@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from chary.charts import Chart, Panel, Series, draw_files, plotly_figure, thinned
+from chary.charts._axes import log_ticks
 from chary.errors import InvalidSetting, UnknownName
 
 BLUE, RED = "#1F6FB2", "#D55E00"
@@ -99,6 +100,16 @@ def test_zero_has_a_place_on_a_logarithmic_axis() -> None:
     assert axis["ticktext"][0] == "0"
     assert axis["tickvals"][0] == 0.1
     assert figure["data"][-1]["x"] == [0.1, 1, 10]
+
+
+def test_ticks_beside_a_distant_zero_are_not_written_over_each_other() -> None:
+    # One value above 0, far from the place of 0: even steps around it would all be at the edge.
+    ticks, names = log_ticks(panel(line(kind="points", x=(0.0, 71.0, 79.2)), x_log=True, x_zero=2.0), "x")
+    assert names[0] == "0"
+    assert len(ticks) == 2
+    close, told = log_ticks(panel(line(kind="points", x=(0.0, 1.0, 10.0)), x_log=True, x_zero=0.5), "x")
+    assert told == ["0", "2", "5", "10"]
+    assert close[0] == 0.5
 
 
 def test_points_at_zero_stand_side_by_side() -> None:

@@ -22,7 +22,7 @@ import pytest
 
 import chary
 from chary.agents import AGENTS, make_agent
-from chary.cli import app, main
+from chary.cli import app, main, terminal
 from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.presets import NAMES, parse, preset
 from chary.simulation.references import references
@@ -477,6 +477,21 @@ def test_a_terminal_gets_boxes_and_progress_unless_no_color_is_set() -> None:
     assert not BOXES.search(plain)
     assert "regret" in plain
     assert not BOXES.search(on_a_terminal("--help", NO_COLOR="1"))
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = iter([0.0, 9.0, 11.0, 39.0, 42.0, 99.0])
+    monkeypatch.setattr(terminal, "monotonic", lambda: next(now))
+    with terminal.progress(compiles=False) as bar:
+        report = bar("calibrating posterior")
+        for done in range(1, 6):
+            report(done * 1000, 5000)
+    assert capsys.readouterr().err.splitlines() == [
+        "calibrating posterior: 2,000 of 5,000 after 11 s",
+        "calibrating posterior: 4,000 of 5,000 after 42 s",
+    ]
 
 
 def test_ctrl_c_ends_with_130_one_line_and_nothing_written(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_padding_lets_rewards_be_negative_where_episodes_end(tmp_path: Path) -> 
     log = read_log(written(tmp_path / "log.csv", GOOD.replace("0.5", "-0.5")))
     allowed = [[1, 1], [1, 1], [1, 1], [1, 0]]
     told = Setting.declare(n_states=4, n_actions=2, horizon=4, allowed=allowed, scale=RewardScale(-1.0, 1.0))
-    with pytest.raises(InvalidData, match=r"got true in row 3\. Pad episodes with reward 0: log\.padded"):
+    with pytest.raises(InvalidData, match=r"got true in row 3\. Use Setting\.declare\(early_endings=True\)"):
         log.checked(setting=told)
     padded = log.padded(4).checked(setting=told)
     assert padded.state.tolist() == [0, 1, 3, 3, 0]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import chary
 from chary.cli import main
-from chary.data import Bins, Log, inspect, read_log, write_log
-from chary.errors import InvalidLog
+from chary.data import Bins, Log, inspect, read_log, read_policy, read_rewards, write_log
+from chary.errors import InvalidData, InvalidLog
 from chary.preview import preview
 from chary.standing import DROPPED
 
@@ -258,7 +258,7 @@ def test_the_command_line_lists_faults_and_leaves_bad_episodes_out(
         ({"labels": {"state": ["a", "a"]}}, "'labels' must list every text of 'state' once, got 'a' twice"),
         ({"labels": {"state": ["a", ""]}}, "'labels' must list texts"),
         ({"columns": {5: "x"}}, "'columns' must map names of columns"),
-        ({}, "got no 'episode'. Is it called otherwise"),
+        ({}, "got no 'episode', 'reward'. Is it called otherwise"),
     ],
 )
 def test_options_that_do_not_fit_the_file_are_refused(
@@ -378,9 +378,98 @@ def test_yes_and_no_are_booleans_if_all_rows_have_them(tmp_path: Path) -> None:
 def test_steps_counted_from_one_are_said_to_be_whatever_else_is_wrong(tmp_path: Path) -> None:
     header = "episode,t,state,action,reward,next_state,terminated\n"
     (tmp_path / "log.csv").write_text(header + "0,1,0,0,,1,0\n1,1,0,0,1,1,0\n2,1,0,0,1,1,0\n")
-    with pytest.raises(InvalidLog, match=r"'t' must count 0, .*No row has step 0: .* subtract 1\."):
+    with pytest.raises(InvalidLog, match=r"'t' must count 0, .*No row has step 0\. .*first_step=1"):
         read_log(tmp_path / "log.csv", drop_bad_episodes=True)
     (tmp_path / "log.csv").write_text(header + "0,1,0,0,1,1,0\n1,0,0,0,1,1,0\n")
     with pytest.raises(InvalidLog) as error:
         read_log(tmp_path / "log.csv")
-    assert "subtract" not in str(error.value)
+    assert "first_step" not in str(error.value)
+
+
+LESSONS = """pupil,t,state,action,reward,next_state,left
+p1,0,new,video,1,"fair, calm",no
+p1,1,"fair, calm",quiz,2,new,yes
+"""
+
+
+def test_texts_without_labels_are_named_ready_to_list(tmp_path: Path) -> None:
+    (tmp_path / "lessons.csv").write_text(LESSONS)
+    columns = {"episode": "pupil", "terminated": "left"}
+    with pytest.raises(InvalidLog) as error:
+        read_log(tmp_path / "lessons.csv", columns=columns)
+    wanted = """list them, "fair, calm", "new", by labels={'state': [...]} (--label state=...)."""
+    assert wanted in str(error.value)
+    many = "\n".join(f"p{k},0,s{k},0,0,s{k},no" for k in range(30))
+    (tmp_path / "lessons.csv").write_text(f"{LESSONS.splitlines()[0]}\n{many}\n")
+    with pytest.raises(InvalidLog, match=r"If these are texts, list them by labels=\{'state'"):
+        read_log(tmp_path / "lessons.csv", columns=columns)
+
+
+def test_labels_with_commas_are_quoted_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lessons.csv").write_text(LESSONS)
+    names = ["--column", "episode=pupil", "--column", "terminated=left", "--label", "action=video,quiz"]
+    command = ["data", "inspect", str(tmp_path / "lessons.csv"), *names, "--json"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--label", 'state=new, "fair, calm"'])
+    assert json.loads(capsys.readouterr().out)["states_seen"] == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--label", "state=new,fair, calm"])
+    assert "must be one of the labels 'new', 'fair', 'calm'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("no", "yes"), ("False", "TRUE"), ("0", "1")])
+def test_a_frame_may_say_yes_and_no_as_a_file_may(words: tuple[str, str]) -> None:
+    frame: dict[str, Any] = {name: [0, 0] for name in ("episode", "state", "action", "reward", "next_state")}
+    frame |= {"t": [0, 1], "terminated": list(words)}
+    assert Log.from_dataframe(frame).terminated.tolist() == [False, True]
+    frame["terminated"] = [words[0], "perhaps"]
+    with pytest.raises(InvalidLog, match=r"'terminated' must be 0 or 1, .*got 'perhaps' in row 2"):
+        Log.from_dataframe(frame)
+    mixed = {"yes": "true"}.get(words[1], "yes")
+    with pytest.raises(InvalidLog, match="'terminated' must"):
+        Log.from_dataframe(frame | {"terminated": [words[0], mixed]})
+
+
+def test_policies_and_rewards_take_the_names_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rule.csv").write_text("grade,drug\nlow,wait\nhigh,treat\n")
+    (tmp_path / "pay.csv").write_text("grade,drug,reward\nlow,wait,1\nhigh,treat,0\n")
+    names = {"state": "grade", "action": "drug", "episode": "patient", "reward": "cost"}
+    told: dict[str, Any] = {"n_states": 2, "columns": names, "labels": LABELS}
+    assert read_policy("rule.csv", **told).tolist() == [0, 1]
+    assert read_rewards("pay.csv", n_actions=2, **told)[0, 0] == 1.0
+    with pytest.raises(InvalidData, match=r"got 'grade', 'drug'\. Names of your own: columns=\.\.\."):
+        read_policy("rule.csv", n_states=2, labels=LABELS)
+    header = "patient,t,grade,drug,cost,next_state,terminated"
+    (tmp_path / "visits.csv").write_text("\n".join((header, *ROWS)) + "\n")
+    words = [f"--column={ours}={theirs}" for ours, theirs in names.items()]
+    words += ["--label", "state=low,high", "--label", "action=wait,treat", "--worlds", "4", "--risk", "0.3"]
+    with pytest.raises(SystemExit, match="0"):
+        main(["plan", "visits.csv", *words, "--eta", "1", "--baseline", "rule.csv", "--out", "plan"])
+    program = json.loads((tmp_path / "plan" / "plan.json").read_text())["verdict"]["python"]
+    assert 'read_policy("rule.csv", n_states=2, horizon=2, columns=columns, labels=labels)' in program
+    left: dict[str, Any] = {}
+    exec(program, left)
+    assert left["own"].table.tolist() == [[0, 1]] * 2
+
+
+def test_all_missing_columns_are_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("who,t,state,action\n")
+    with pytest.raises(InvalidData, match="got no 'episode', 'reward', 'next_state', 'terminated'"):
+        read_log(tmp_path / "log.csv")
+
+
+def test_a_summary_names_states_and_actions_by_labels_and_accepts_declared_endings() -> None:
+    steps = [chary.Transition(0, 1, 1.0, 1, True), chary.Transition(1, 0, 1.0, 0, False)]
+    log = Log.from_transitions([[step] for step in steps])
+    assert "(0, 1) 1, (1, 0) 1 (state, action) visits" in inspect(log).describe()
+    said = inspect(log).describe(LABELS)
+    assert "(low; treat) 1, (high; wait) 1 (state; action) visits" in said
+    assert "terminal states     high" in said
+    assert any(each.kind == "ending" for each in inspect(log).suspicions)
+    setting = chary.Setting.declare(n_states=2, n_actions=2, horizon=2, early_endings=True)
+    assert not any(each.kind == "ending" for each in inspect(log, setting).suspicions)

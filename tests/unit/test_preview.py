@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -478,13 +479,36 @@ def test_the_command_writes_a_page_and_the_same_json(app: typer.Typer, tmp_path:
     assert CliRunner().invoke(app, [*command, "--overwrite"]).exception is None
 
 
-def test_the_command_tells_in_words(app: typer.Typer, tmp_path: Path) -> None:
+def test_the_command_leads_with_the_verdict_and_tells_all_if_asked(app: typer.Typer, tmp_path: Path) -> None:
     write_log(walk(), tmp_path / "log.csv")
-    shown = CliRunner().invoke(app, ["plan", str(tmp_path / "log.csv"), "--eta", "1", "--rule", "strict"])
-    assert shown.exception is None, shown.exception
-    assert "The log contains 60 episodes with 300 decisions." in shown.stdout
-    assert "Uncertified per episode: the ledger keeps the budget" in shown.stdout
-    assert "Rule capped" not in shown.stdout
+    command = ["plan", str(tmp_path / "log.csv"), "--eta", "1", "--rule", "strict"]
+    short, whole = (CliRunner().invoke(app, [*command, *more]) for more in ([], ["--verbose"]))
+    assert short.exception is whole.exception is None
+    assert short.stdout.splitlines()[0] == whole.stdout.splitlines()[0]
+    assert short.stdout.count("\n") < 40 < whole.stdout.count("\n")
+    said = (
+        "Uncertified per episode, because this was read off the log and not declared: horizon 5; rewards in"
+    )
+    assert said in short.stdout
+    assert "The log contains 60 episodes with 300 decisions." in whole.stdout
+    assert "Uncertified per episode: the ledger keeps the budget" in whole.stdout
+    assert "Rule capped" not in whole.stdout
+    for text in ("    agent.warm_start(log.episodes())", "chary calibrate"):
+        assert text in short.stdout
+        assert text in whole.stdout
+    declared = "--horizon 5 --reward-low -1 --reward-high 2 --n-states 4 --n-actions 3".split()
+    surely = CliRunner().invoke(app, [*command, *declared]).stdout
+    assert re.search(r"Credible per episode: .* --verbose lists all \d+ things that it leans on\.", surely)
+
+
+def test_a_declared_step_bound_that_the_log_refutes_is_a_warning(app: typer.Typer, tmp_path: Path) -> None:
+    log = bandit({0: [1.0] * 200, 1: [0.0] * 200})
+    write_log(log, tmp_path / "log.csv")
+    command = ["plan", str(tmp_path / "log.csv"), "--eta", "0.5"]
+    assert "Warning" not in CliRunner().invoke(app, command).stdout
+    warned = CliRunner().invoke(app, [*command, "--step-bound", "0.1"]).stdout
+    assert "Warning: The log refutes a step bound of 0.1" in warned
+    assert "refutes a step bound of 0.25" not in warned
 
 
 @pytest.mark.parametrize("options", [["--eta", "-1"], [], ["--eta", "1", "--horizon", "2"]])

@@ -18,9 +18,11 @@ from tests.unit.test_preview_worlds import logged
 
 import chary
 from chary.data import Log, read_log, write_log
-from chary.errors import InvalidData, InvalidSetting
+from chary.errors import InvalidSetting
 from chary.preview import Preview, preview
 from chary.preview.options import Source
+from chary.preview.page import page_bytes
+from chary.preview.words import state_name
 from chary.storage.files import as_json
 from chary.sweeps.toml import parse_experiment
 
@@ -145,21 +147,13 @@ def test_a_pasted_program_goes_live_on_episodes_that_end_early(tmp_path: Path) -
     found = planned(log, **options, source=Source(name="log.csv", reading=reading))
     assert found.verdict.python.count('"gone"') == 1  # written once, used twice
     names = pasted(found, tmp_path)
-    agent, over = names["agent"], 3
-    assert f"an ending leads to state {over}" in found.verdict.python
-    state = 0
-    agent.begin("next", state)
-    for t in range(3):
-        decision = agent.act("next", t, state)
-        assert state != over or decision.action == 0
-        pay, after, ended = (0.0, over, False) if state == over else (-1.0, 2, True)
-        if ended:
-            early = chary.Transition(state, decision.action, pay, after, terminated=True)
-            with pytest.raises(InvalidData, match="Report a step to a separate state"):
-                agent.observe("next", early)
-            after = over
-        agent.observe("next", chary.Transition(state, decision.action, pay, after, terminated=False))
-        state = after
+    agent = names["agent"]
+    assert "report an early ending with terminated=True" in found.verdict.python
+    agent.begin("next", 0)
+    first = agent.act("next", 0, 0)
+    agent.observe("next", chary.Transition(0, first.action, 1.0, 1, terminated=False))
+    second = agent.act("next", 1, 1)
+    agent.observe("next", chary.Transition(1, second.action, -1.0, 2, terminated=True))
     agent.finish("next")
     assert agent.open_episodes == ()
 
@@ -230,7 +224,7 @@ def test_the_log_refutes_a_step_bound_below_a_gap_that_it_shows() -> None:
     assert worst.gap.low <= 0.7 <= worst.gap.high
     assert told[0.25].refuting <= told[0.25].compared
     said = " ".join(found.sentences())
-    assert "The log refutes a step bound of 0.52, as rule capped or paper would assume" in said
+    assert "The log refutes step bounds of 0.25, 0.5 and 0.52, as rule capped or paper would assume" in said
     by_bounds = planned(logged(), etas=[0.5], bonus="kl", rules=["strict", "capped", "paper"])
     refuted = {each.rule: by_bounds.refuted(each) is not None for each in by_bounds.outcomes}
     assert refuted == {"strict": False, "capped": True, "paper": True}
@@ -256,3 +250,37 @@ def test_numbers_have_thousands_separators_and_the_users_unit() -> None:
     assert "a budget of 5,000 euros per episode" in said[0]
     assert re.search(r"is worth \d\d,\d{3} euros \(\d\d,\d{3} to \d\d,\d{3}\)", " ".join(said))
     assert json.loads(as_json(found.summary()))["verdict"]["agent"]["eta"] == 5000.0
+
+
+def test_states_and_actions_have_the_users_names_everywhere(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    labels = {"state": ["calm", "tense", "<over>"], "action": ["listen", "talk"]}
+    found = planned(logged(40), labels=labels, step_bound=0.01, first_step=1)
+    told = " ".join(found.sentences())
+    bound = next(each for each in found.step_bounds if each.refuted)
+    worst = bound.worst
+    assert worst is not None
+    place = f"action “{labels['action'][worst.action]}” in state “{labels['state'][worst.state]}” at step"
+    assert f"{place} {worst.t + 1} loses" in told
+    assert not re.search(r"(state|action) \d", told)
+    basis = json.loads(as_json(found.summary()))["basis"]
+    assert (basis["state_labels"], basis["action_labels"]) == (labels["state"], labels["action"])
+    page = page_bytes(found, "log.csv").decode()
+    assert "<td>calm</td>" in page.replace(' class="name"', "").replace(' class="number"', "")
+    assert "<over>" not in page
+    by_bounds = preview(logged(40), etas=[0.5], bonus="kl", reward_low=0.0, reward_high=1.0, labels=labels)
+    assert by_bounds.helpful
+    helped = next(
+        each for each in by_bounds.sentences() if each.startswith("Of single actions") or "tries" in each
+    )
+    assert not re.search(r"(state|action) \d", helped)
+
+
+def test_the_state_after_an_early_ending_has_words_of_its_own() -> None:
+    log = Log.from_transitions(
+        [[chary.Transition(0, 0, -1.0, 1, True)], [chary.Transition(1, 1, 0.0, 0, False)]]
+    )
+    basis = preview(log, etas=[1.0], worlds=4, labels={"state": ["a", "b"], "action": ["x", "y"]}).basis
+    assert [state_name(basis, s) for s in (1, 2)] == ["b", "after an early ending"]
+    assert state_name(planned(logged(5)).basis, 3) == "3"

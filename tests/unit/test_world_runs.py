@@ -125,7 +125,7 @@ def test_auto_does_not_share_the_mistake_of_pooling_unrelated_actions() -> None:
         spec = CharyUCBVI(eta=0.3, bonus="posterior", reward="known", world_prior=prior)
         regret[prior] = simulate(mdp, spec, episodes=300, warmup=5, seed=2).regret.sum()
     assert regret["shrunk"] > 900
-    assert regret["auto"] < 30
+    assert regret["auto"] < 60
 
 
 @pytest.mark.parametrize("spec", [CharyUCBVI(eta=0.3, **SMALL), PSRL(**SMALL)])

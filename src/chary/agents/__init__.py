@@ -10,6 +10,8 @@ from chary.agents._stats import Stats
 from chary.agents.canary import Canary
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.comparison import CUCBVI, UCBVI, Baseline, EpsMix, Frozen, Random, StepMix
+from chary.agents.draft import Draft
+from chary.agents.explanation import ActionView, Explanation
 from chary.agents.own import OwnAgent
 from chary.agents.protocol import Agent, AgentSpec, Transition
 from chary.agents.worlds import PSRL, WorldsSpec
@@ -22,12 +24,15 @@ __all__ = [
     "CUCBVI",
     "PSRL",
     "UCBVI",
+    "ActionView",
     "Agent",
     "AgentSpec",
     "Baseline",
     "Canary",
     "CharyUCBVI",
+    "Draft",
     "EpsMix",
+    "Explanation",
     "Frozen",
     "OwnAgent",
     "Random",

@@ -25,7 +25,10 @@ R = TypeVar("R")
 A = TypeVar("A", bound="Atomic")
 
 # The calls that change a step API or read all of it.
-CALLS = ("warm_start", "begin", "act", "act_many", "observe", "finish", "abandon", "save")
+CALLS = (
+    *("warm_start", "begin", "act", "act_many", "observe", "finish", "abandon", "save"),
+    *("taken", "tighten", "recommend", "explain", "learn", "apply", "draft", "adopt"),
+)
 TAKING_OVER = threading.Lock()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -34,7 +34,8 @@ class Pinned:
     """All that stays the same in an episode: its plan, and the random numbers and mixture it began with.
 
     `number` is the plan's, `version` the number of batches learnt when the plan was made. A mixture plays
-    `explorer` from step `switch` on.
+    `explorer` from step `switch` on. `limits` are the episode's own, in scaled units, each with the first
+    step that it holds for; from step `closed_at` on, if that is not -1, exploration was closed.
     """
 
     plan: TabularPlan | JointPlan
@@ -43,6 +44,8 @@ class Pinned:
     uniforms: Floats
     explorer: Ints | None = None
     switch: int = 0
+    limits: list[tuple[int, float]] = field(default_factory=list)
+    closed_at: int = -1
 
 
 def check_generator(generator: object) -> np.random.Generator | None:
@@ -108,7 +111,7 @@ class Chooser:
         learner, horizon = self._learner, self._setting.horizon
         plan, frozen = learner.plan, self.frozen_baseline
         uniforms = np.zeros(horizon + 1) if self.generator is None else self.generator.random(horizon + 1)
-        pinned = Pinned(plan, learner.plans, learner.version, uniforms)
+        pinned = Pinned(plan, learner.plans, learner.in_force, uniforms)
         if isinstance(self._spec, MixtureSpec):
             if self._mixture is None:
                 self._mixture = self._new_mixture(self._spec)
@@ -135,13 +138,14 @@ class Chooser:
         assert isinstance(self._learner, Learner)
         return self._learner.knowledge
 
-    def choose(self, pinned: Pinned, t: int, s: int) -> tuple[int, bool]:
+    def choose(self, pinned: Pinned, t: int, s: int, *, explore: bool = True) -> tuple[int, bool]:
         """Return the action at (t, s), and whether it explores."""
         if isinstance(self._spec, MixtureSpec):
             assert pinned.explorer is not None
-            policy = pinned.explorer if t >= pinned.switch else self.frozen_baseline
-            return int(policy[t, s]), t >= pinned.switch
-        if isinstance(self._spec, Baseline):
+            explored = explore and t >= pinned.switch
+            policy = pinned.explorer if explored else self.frozen_baseline
+            return int(policy[t, s]), explored
+        if isinstance(self._spec, Baseline) or not explore:
             return pinned.plan.baseline(t, s), False
         pair = uniform_pair(self._knowledge.rows, s, pinned.uniforms[t + 1])
         return int(self._setting.pair_action[pair]), True

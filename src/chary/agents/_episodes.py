@@ -28,12 +28,18 @@ its own work, then calls the method that notes it, so that a call that raises le
 the agent. Whatever was booked for the decision stays booked. The step of a chain did not happen: the chain
 waits where it was, so the override of a step that fed a chain must be observed before the next decision.
 `Played.overruled` marks such a step; each step API decides whether to learn from it.
+
+`taken(episode, t, a)` reports what was played before its outcome is known, and None that nothing known to be
+was: such a step has no outcome, and is not outstanding.
+
+    taken    now = episodes.named("taken", episode); t = episodes.step_of(now, t); check the action
+             `if not episodes.is_report(now, t, action): return`; episodes.report(now, t, action)
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -49,6 +55,8 @@ P = TypeVar("P")
 
 # The name of an episode: a number, or a text of the user's choice.
 EpisodeId: TypeAlias = int | str
+# Reported in place of an action: the one decided was not played, and nothing known to be was.
+NOT_TAKEN = -1
 
 
 class Transition(NamedTuple):
@@ -66,17 +74,33 @@ class Transition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Played(Generic[S]):
-    """A decided step; its `outcome` may come late, or never: then it is `lost` with its episode."""
+    """A decided step; its `outcome` may come late, or never: then it is `lost` with its episode.
+
+    `taken` is the action that was reported before the outcome, or NOT_TAKEN, or None for no report.
+    """
 
     decision: Decision
     state: S
     outcome: Transition | None = None
     lost: bool = False
+    taken: int | None = None
+
+    @property
+    def played(self) -> int:
+        """The action that was played as far as is known, the one decided without any news; or NOT_TAKEN."""
+        if self.taken is not None:
+            return self.taken
+        return self.decision.action if self.outcome is None else self.outcome.action
 
     @property
     def overruled(self) -> bool:
         """Whether another action was played than the one decided."""
-        return self.outcome is not None and self.outcome.action != self.decision.action
+        return self.played != self.decision.action
+
+    @property
+    def missing(self) -> bool:
+        """Whether an outcome is still to come."""
+        return self.outcome is None and self.taken != NOT_TAKEN
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +132,7 @@ class OpenEpisode(Generic[S, P]):
     @property
     def outstanding(self) -> list[int]:
         """The steps whose outcomes are not known yet."""
-        return [t for t, step in enumerate(self.steps) if step.outcome is None]
+        return [t for t, step in enumerate(self.steps) if step.missing]
 
     def is_last(self, t: int) -> bool:
         """Return whether `t` is the step decided last."""
@@ -311,6 +335,36 @@ class Episodes(Generic[S, P]):
         if now.is_last(t):
             now.state, now.terminated = step.next_state, step.terminated
 
+    def is_report(self, now: OpenEpisode[S, P], t: int, action: int) -> bool:
+        """Return whether `action`, or NOT_TAKEN, is news of what was played at step `t`.
+
+        Raises:
+            InvalidAction: if something else was reported or observed before.
+            OutOfOrder: if an override comes after a chain has gone on with the step, or NOT_TAKEN once it is
+                known where the step led.
+        """
+        played = now.steps[t]
+        if played.taken is not None or played.outcome is not None:
+            if played.played != action:
+                raise InvalidAction(
+                    f"'action' must be what was reported or observed at step {t} before, "
+                    f"{_called(played.played)}, got {_called(action)}."
+                )
+            return False
+        if action == NOT_TAKEN and not now.is_last(t):
+            raise OutOfOrder(
+                f"'action' can be None only before the next decision, got it for step {t} of {now.t} in "
+                f"episode {now.name!r}. Whether a step counts must not depend on where it led: abandon the "
+                "episode where it is not known what was played."
+            )
+        if action != played.decision.action:
+            self._check_in_time(now, t)
+        return True
+
+    def report(self, now: OpenEpisode[S, P], t: int, action: int) -> None:
+        """Note what was played at step `t`, which is news."""
+        now.steps[t].taken = action
+
     def check_goes_on(self, now: OpenEpisode[S, P]) -> None:
         """Check that an episode may be closed.
 
@@ -333,7 +387,7 @@ class Episodes(Generic[S, P]):
 
         `release` is called once, as soon as the place where the last step led is known.
         """
-        if not now.closing or now.late:
+        if not now.closing or (now.late and now.steps[-1].missing):
             return False
         if not now.released:
             release(now)
@@ -346,7 +400,7 @@ class Episodes(Generic[S, P]):
     def drop(self, now: OpenEpisode[S, P]) -> None:
         """Forget an episode; what is outstanding of it is lost."""
         for step in now.steps:
-            step.lost = step.outcome is None
+            step.lost = step.missing
         del self._open[now.name]
 
     def restore(self, now: OpenEpisode[S, P]) -> None:
@@ -370,11 +424,18 @@ class Episodes(Generic[S, P]):
         self._open[now.name] = now
 
     def _check_action(self, now: OpenEpisode[S, P], t: int, action: int, taken: object) -> None:
-        decision = now.steps[t].decision
+        decision, reported = now.steps[t].decision, now.steps[t].taken
         if taken is not None and check_integer("taken", taken, minimum=0, error=InvalidAction) != action:
             raise InvalidAction(
                 f"'taken' must be the action of the transition, {action}, got {shown(taken)}."
             )
+        if reported is not None:
+            if action != reported:
+                raise InvalidAction(
+                    f"'action' must be what was reported as taken at step {t}, {_called(reported)}, got "
+                    f"{action}."
+                )
+            return
         if action == decision.action:
             return
         if taken is None:
@@ -382,7 +443,11 @@ class Episodes(Generic[S, P]):
                 f"'action' must be the one decided, {decision.action}, got {action}. "
                 f"If it was played all the same, pass taken={action}."
             )
-        if decision.chain >= 0 and now.steps[t].outcome is None and not now.is_last(t):
+        if now.steps[t].outcome is None:
+            self._check_in_time(now, t)
+
+    def _check_in_time(self, now: OpenEpisode[S, P], t: int) -> None:
+        if now.steps[t].decision.chain >= 0 and not now.is_last(t):
             raise OutOfOrder(
                 f"'taken' must be given before the next decision where a chain explored, got it for step {t} "
                 f"of {now.t} in episode {now.name!r}. Observe such a step before the next act, or abandon "
@@ -414,35 +479,8 @@ def check_episode_id(episode: object) -> EpisodeId:
     raise InvalidData(f"'episode' must be a whole number or a text, got {shown(episode)}.")
 
 
-def batch(nested: Collection[str] = (), **columns: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a batch, one per episode; a column that is None is one of None.
-
-    Args:
-        nested: The columns whose entries may be arrays.
-        columns: Lists or arrays by name, `episodes` among them.
-
-    Raises:
-        InvalidData: if a column is not a list, or not as long as `episodes`.
-    """
-    given = {
-        name: _listed(name, column, nested=name in nested)
-        for name, column in columns.items()
-        if column is not None or name == "episodes"
-    }
-    n = len(given["episodes"])
-    for name, column in given.items():
-        if len(column) != n:
-            raise InvalidData(f"{name!r} must be as long as 'episodes', {n}, got {len(column)}.")
-    return list(zip(*(given.get(name, [None] * n) for name in columns), strict=True))
-
-
-def _listed(name: str, column: Any, *, nested: bool) -> list[Any]:
-    if isinstance(column, np.ndarray) and (column.ndim == 1 or (nested and column.ndim > 1)):
-        return list(column) if nested else list(column.tolist())
-    if isinstance(column, Sequence) and not isinstance(column, (str, bytes)):
-        return [value.item() if isinstance(value, np.generic) else value for value in column]
-    shape = "" if nested else " or an array of one dimension"
-    raise InvalidData(f"{name!r} must be a list{shape}, got {type(column).__name__}.")
+def _called(action: int) -> str:
+    return "None" if action == NOT_TAKEN else str(action)
 
 
 def _same_arrays(one: Any, other: Any) -> bool:

@@ -47,12 +47,19 @@ class ObservedFacts:
             raise InvalidData(f"{name!r} must lie in 0..{self.setting.n_states - 1}, got {shown(s)}.")
         return s
 
+    def allowed(self, name: str, s: int, action: object) -> int:
+        """Return an action as a whole number, once it is allowed in a state."""
+        a = check_integer(name, action, minimum=0, error=InvalidAction)
+        if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
+            raise InvalidAction(f"{name!r} must be an action allowed in state {s}, got {a}.")
+        return a
+
     def check_left(self, s: int) -> None:
         """Raise InvalidData if an episode cannot go on in `s`, which ended another."""
         if self.ends[s]:
             raise InvalidData(
                 f"'state' must be one in which an episode goes on, got {s}, which is terminal. "
-                "Give endings a state of their own."
+                "Declare early_endings=True in the setting, or give endings a state of their own."
             )
 
     def checked(self, transition: Transition, place: str) -> Transition:
@@ -189,18 +196,18 @@ class ObservedFacts:
             raise InvalidData(
                 f"'terminated' must be true whenever a terminal state is reached, got a step "
                 f"{'from' if ends[s] else 'to'} state {s if ends[s] else x} that goes on. "
-                "Give endings a state of their own."
+                "Declare early_endings=True in the setting, or give endings a state of their own."
             )
         if step.terminated and (left[x] or s == x):
             raise InvalidData(
                 f"'terminated' must be false where a state was left before, got true in state {x}. "
-                "Give endings a state of their own."
+                "Declare early_endings=True in the setting, or give endings a state of their own."
             )
         if step.terminated and self.setting.scale.low != 0.0:
             raise InvalidData(
                 f"'terminated' must be false where rewards have an offset, got true with rewards from "
-                f"{self.setting.scale.low:g}: ending early would pay. Report a step to a separate state, "
-                "and then steps of reward 0 from it to itself up to the horizon (docs/data.md, endings)."
+                f"{self.setting.scale.low:g}: ending early would pay. Declare early_endings=True in the "
+                "setting (docs/data.md, endings)."
             )
 
     def _check_support(self, pair: int, x: int, seen: set[int], place: str) -> None:

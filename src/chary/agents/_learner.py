@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
@@ -22,9 +22,10 @@ from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.knowledge import Knowledge
 from chary.planner._backup import LOWER
+from chary.planner.explorers import Shorts
 from chary.planner.plan import (
+    OwnExplorer,
     PlanOptions,
-    Shorts,
     TabularPlan,
     check_cap,
     explorer_of,
@@ -72,8 +73,11 @@ class Learner(PlanMaker[TabularPlan]):
         rank: Ints,
         length: tuple[int | None, int],
         losses: bool = False,
+        adopts: bool = False,
     ) -> None:
-        super().__init__(spec, setting, prior=prior, own=own, rank=rank, length=length, losses=losses)
+        super().__init__(
+            spec, setting, prior=prior, own=own, rank=rank, length=length, losses=losses, adopts=adopts
+        )
         episodes, warmup = length
         total = None if episodes is None else episodes + warmup
 
@@ -99,6 +103,8 @@ class Learner(PlanMaker[TabularPlan]):
     def begin_with(self, columns: Columns) -> None:
         """Count logged transitions, for baseline and explorers."""
         self.logs = True
+        if self._lent:
+            self._part()
         self._teach(columns)
         if self._separate is not None:
             count_columns(self._separate, columns)
@@ -121,12 +127,29 @@ class Learner(PlanMaker[TabularPlan]):
 
     def learn(self, steps: Sequence[Transition], pinned: Collection[TabularPlan]) -> None:
         """Count the steps of a complete episode; `pinned` are the plans that are still in use."""
-        self.renew()
-        if not steps:
-            return
-        if any(plan.knowledge is self.knowledge for plan in pinned):
+        self._outdate()
+        if steps:
+            self._count(as_columns(steps, self._setting), pinned)
+
+    def learn_log(self, columns: Columns, pinned: Collection[TabularPlan]) -> None:
+        """Count logged transitions, for baseline and explorers, while episodes may be open."""
+        self.logs = True
+        self._outdate()
+        self._count(columns, pinned)
+        if self._separate is not None:
+            count_columns(self._separate, columns)
+
+    def _outdate(self) -> None:
+        """Forget the plan, unless it stays in force until another one is adopted."""
+        if self.adopts and self._plan is not None:
+            self._latest_explorer = None
+        else:
+            self.renew()
+
+    def _count(self, columns: Columns, pinned: Collection[TabularPlan]) -> None:
+        if self._lent or any(plan.knowledge is self.knowledge for plan in (*pinned, *self.held.values())):
             self._part()
-        self._learn(as_columns(steps, self._setting))
+        self._learn(columns)
 
     def learn_rollout(self, steps: Sequence[Transition]) -> None:
         """Let explorers learn from a whole meta-rollout."""
@@ -175,7 +198,7 @@ class Learner(PlanMaker[TabularPlan]):
                 knowledge.restore(counts)
 
     def _part(self) -> None:
-        self.knowledge = self.knowledge.copy()
+        self.knowledge, self._lent = self.knowledge.copy(), False
 
     def _teach(self, batch: Columns) -> None:
         count_columns(self.knowledge, batch)
@@ -186,19 +209,46 @@ class Learner(PlanMaker[TabularPlan]):
             self._next = self._make_checked_plan()
 
     def _make_checked_plan(self) -> TabularPlan:
-        if self._next is not None:
-            return self._next
-        plan = self._make_plan()
-        check_cap(self._setting, self._spec.bounds, self.knowledge, plan.arrays.baseline, plan.arrays.v_lower)
+        return self._make_plan(checked=True) if self._next is None else self._next
+
+    def _learn_waiting(self, pinned: Collection[TabularPlan]) -> None:
+        """Do nothing: everything is counted at once."""
+
+    def _rests_on(self, plan: TabularPlan) -> dict[str, Any]:
+        return plan.knowledge.to_arrays()
+
+    def _plan_later(self) -> TabularPlan:
+        knowledge, explorer = self.knowledge, self._chain_explorer(self.knowledge)
+        self._lent = True
+
+        def whole() -> TabularPlan:
+            return self._make_plan(knowledge, checked=True)
+
+        return TabularPlan.later(whole, knowledge, self.explorers, explorer)
+
+    def _chain_explorer(self, knowledge: Knowledge) -> Callable[[], Shorts]:
+        """Return what makes the explorers of chains that start with a plan of `knowledge`.
+
+        Where plans are adopted it is the plan that decides, as far as explorers learn from the same data.
+        """
+        if self.adopts and self._separate is None:
+            return OwnExplorer(self._setting, knowledge)
+        return self.new_explorer
+
+    def _make_plan(self, knowledge: Knowledge | None = None, *, checked: bool = False) -> TabularPlan:
+        knowledge = self.knowledge if knowledge is None else knowledge
+        plan = self._unchecked_plan(knowledge)
+        if checked:
+            arrays = plan.arrays
+            check_cap(self._setting, self._spec.bounds, knowledge, arrays.baseline, arrays.v_lower)
         return plan
 
-    def _make_plan(self) -> TabularPlan:
-        knowledge = self.knowledge
+    def _unchecked_plan(self, knowledge: Knowledge) -> TabularPlan:
         options: PlanOptions = {
             "charge": self._spec.charge if isinstance(self._spec, CharyUCBVI) else "paper",
             "upper": self._spec.shielded,
             "explorers": self.explorers,
-            "new_explorer": self.new_explorer,
+            "new_explorer": self._chain_explorer(knowledge),
         }
         if self._own is not None:
             own = self._own

@@ -14,7 +14,7 @@ from chary.arrays import Ints
 from chary.errors import InvalidData, InvalidSetting, check_integer
 from chary.mdp.setting import Setting
 from chary.model.rows import LOST, pair_states, rank_by_index
-from chary.planner.plan import Shorts
+from chary.planner.explorers import Shorts
 from chary.storage.sealed import as_array
 
 COLUMNS = ("states", "pairs", "nexts", "rewards", "terminated")
@@ -65,11 +65,12 @@ def explorer_arrays(
 ) -> tuple[NDArray[np.int16], list[list[int]]]:
     """Return the different explorers, (n, H, S), and for every chain the number of its own."""
     # Chains that started with the same counts share an explorer, or have one that is the same.
-    shared = {policy.tobytes(): policy for policy in explorers.values()}
+    chains = sorted(explorers)
+    shared = {explorers[chain].tobytes(): explorers[chain] for chain in chains}
     places = {key: i for i, key in enumerate(shared)}
     none = np.zeros((0, setting.horizon, setting.n_states), dtype=np.int16)
     stacked = np.stack(list(shared.values())) if shared else none
-    return stacked, [[chain, places[policy.tobytes()]] for chain, policy in explorers.items()]
+    return stacked, [[chain, places[explorers[chain].tobytes()]] for chain in chains]
 
 
 def explorers_from(

@@ -10,6 +10,7 @@ import numpy as np
 from chary.agents._learner import Learner
 from chary.agents._world_learner import WorldLearner
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.comparison import MixtureSpec
 from chary.agents.own import OwnAgent
 from chary.agents.protocol import POSTERIOR, AgentSpec
 from chary.agents.worlds import WorldsSpec
@@ -32,6 +33,7 @@ def new_learner(
     warmup: int,
     generator: np.random.Generator | None,
     losses: bool,
+    adopts: bool = False,
 ) -> Learner | WorldLearner:
     """Return what an agent learns with: counts and bounds, or posterior worlds.
 
@@ -40,10 +42,16 @@ def new_learner(
     """
     if isinstance(spec, OwnAgent):
         raise InvalidSetting(f"'spec' must be one of chary's, got your own, {spec.label!r}. Use your class.")
+    if adopts and isinstance(spec, MixtureSpec):
+        raise InvalidSetting(
+            f"'replan' must be 'episode' for agent {spec.name!r}, which plans its explorer when an episode "
+            "begins, got 'adopt'."
+        )
     shared: Mapping[str, Any] = {
         "prior": prior,
         "own": own,
         "losses": losses,
+        "adopts": adopts,
         "rank": spec.tie_rank(setting, generator),
         "length": (max_episodes, warmup),
     }

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from chary.agents._facts import Columns
 from chary.agents._learnt import batch_arrays, batches_from, explorer_arrays, explorers_from, rank_from
 from chary.agents.chary_ucbvi import CharyUCBVI
+from chary.agents.draft import Draft
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Ints
 from chary.errors import InvalidData, check_choice, check_integer
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.risk_calibration import RiskRecord
-from chary.planner.plan import Shorts
+from chary.planner.explorers import Explorers
 from chary.policies import ROLES, OwnBaseline, as_policy_table
 from chary.standing import Grounds
 from chary.storage.sealed import as_array
@@ -48,6 +49,7 @@ class PlanMaker(ABC, Generic[P]):
         rank: Ints,
         length: tuple[int | None, int],
         losses: bool,
+        adopts: bool,
     ) -> None:
         self._spec, self._setting = spec, setting
         self._prior, self._own, self._rank, self._losses = prior, own, rank, losses
@@ -57,15 +59,44 @@ class PlanMaker(ABC, Generic[P]):
         self.plans = self.version = 0
         self._plan: P | None = None
         self._journal: deque[Columns] = deque()
-        self.explorers: dict[int, Shorts] = {}
+        self.explorers = Explorers()
+        # The version of the plan in force, and where plans are adopted the draft that may follow it.
+        self.adopts, self.in_force = adopts, 0
+        self.drafted: Draft | None = None
+        # Whether a plan that is made later, perhaps in another thread, reads what was learnt so far.
+        self._lent = False
 
     @property
     def plan(self) -> P:
         """The plan of all that was learnt."""
         if self._plan is None:
             self._plan = self._make_checked_plan()
+            self.in_force = self.version
             self.plans += 1
         return self._plan
+
+    @property
+    def held(self) -> dict[int, P]:
+        """The plans that are needed besides those of open episodes, by version."""
+        held = {} if self.drafted is None else {self.drafted.version: self.drafted.plan}
+        return held if self._plan is None or not self.adopts else {self.in_force: self._plan, **held}
+
+    def draft(self, pinned: Collection[P]) -> Draft:
+        """Return a plan of all that was learnt, to be made and adopted; `pinned` are plans still in use."""
+        self._learn_waiting(pinned)
+        self.drafted = self._as_draft()
+        return self.drafted
+
+    def adopt(self) -> None:
+        """Put the draft in force."""
+        assert self.drafted is not None
+        self._plan, self.in_force = self.drafted.plan, self.drafted.version
+        self.drafted = None
+        self.plans += 1
+
+    def _as_draft(self) -> Draft:
+        plan = self._plan_later()
+        return Draft(plan, self.version, lambda: self._rests_on(plan))
 
     @property
     def grounds(self) -> Grounds:
@@ -99,10 +130,11 @@ class PlanMaker(ABC, Generic[P]):
     def forget(self, chains: Iterable[int]) -> None:
         """Forget the explorers of chains that have ended."""
         for chain in chains:
-            self.explorers.pop(chain, None)
+            self.explorers.forget(chain)
 
     def trim(self, oldest: int) -> None:
-        """Forget what was learnt before version `oldest`, that of the oldest plan in use."""
+        """Forget what was learnt before version `oldest`, that of the oldest plan of an open episode."""
+        oldest = min(oldest, *self.held, oldest)
         while len(self._journal) > self.version - oldest:
             self._journal.popleft()
 
@@ -117,8 +149,11 @@ class PlanMaker(ABC, Generic[P]):
         if own is not None:
             arrays["own.table"] = own.table
         arrays |= batch_arrays("journal", self._journal)
+        self.explorers.make_all()
         arrays["explorers"], places = explorer_arrays(self.explorers, self._setting)
+        adopted = {} if self.drafted is None else {"draft": self.drafted.version}
         return arrays, {
+            **({"adopted": {"in_force": self.in_force, **adopted}} if self.adopts else {}),
             "own": None if own is None else own.role,
             "plans": self.plans,
             "version": self.version,
@@ -150,21 +185,30 @@ class PlanMaker(ABC, Generic[P]):
             self._own = OwnBaseline(table=table, role=check_choice("role", role, ROLES))
         self._rank = rank_from(arrays, self._spec, setting)
         self._recall(arrays, about)
-        self.explorers |= explorers_from(arrays["explorers"], about["explorers"], setting)
+        self.explorers.update(explorers_from(arrays["explorers"], about["explorers"], setting))
         for number in (about["plans"], about["version"], *about["journal"]):
             check_integer("learner", number, minimum=0, error=InvalidData)
         if len(about["journal"]) > about["version"]:
             raise InvalidData(f"'journal' must be of {about['version']} batches at most, got more.")
+        adopted = about.get("adopted", {})
+        for version in adopted.values():
+            check_integer("adopted", version, minimum=0, error=InvalidData)
+        versions = {*versions, *adopted.values()}
+        make = self._plan_later if self.adopts else self._make_plan
         plans: dict[int, P] = {}
         self.version = int(about["version"]) - len(about["journal"])
         for batch in batches_from("journal", arrays, about["journal"], setting):
             if self.version in versions:
-                plans[self.version] = self._make_plan()
+                plans[self.version] = make()
                 self._part()
             self._learn(batch)
         if about["planned"] or self.version in versions:
-            plans[self.version] = self._make_plan()
-        self._plan = plans[self.version] if about["planned"] else None
+            plans[self.version] = make()
+        self.in_force = adopted.get("in_force", self.version)
+        self._plan = plans[self.in_force] if about["planned"] else None
+        if "draft" in adopted:
+            plan, version = plans[adopted["draft"]], adopted["draft"]
+            self.drafted = Draft(cast("Any", plan), version, lambda: self._rests_on(plan))
         self.plans = int(about["plans"])
         return plans
 
@@ -188,6 +232,18 @@ class PlanMaker(ABC, Generic[P]):
     @abstractmethod
     def _make_plan(self) -> P:
         """Return the plan of what was learnt so far."""
+
+    @abstractmethod
+    def _plan_later(self) -> Any:
+        """Return the same plan, which is made when it is first needed, in any thread."""
+
+    @abstractmethod
+    def _rests_on(self, plan: P) -> dict[str, Any]:
+        """Return all that a plan follows from, as arrays and plain values."""
+
+    @abstractmethod
+    def _learn_waiting(self, pinned: Collection[P]) -> None:
+        """Learn what has waited until there is enough of it."""
 
     @abstractmethod
     def _part(self) -> None:

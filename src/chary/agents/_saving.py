@@ -17,15 +17,23 @@ from numpy.typing import NDArray
 
 from chary.agents import make_agent
 from chary.agents._choosing import Pinned, check_policy
-from chary.agents._episodes import OpenEpisode, Played, Transition
+from chary.agents._episodes import NOT_TAKEN, OpenEpisode, Played, Transition
 from chary.agents._learner import Learner
 from chary.agents._learnt import generator_from, generator_values
-from chary.agents._steps import decision_rows, decisions_from, vote_rows, votes_from, wholes
+from chary.agents._steps import (
+    decision_rows,
+    decisions_from,
+    report_rows,
+    reports_from,
+    vote_rows,
+    votes_from,
+    wholes,
+)
 from chary.agents._world_learner import WorldLearner
 from chary.agents.comparison import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.agents.tabular import TabularAgent
-from chary.errors import InvalidData, check_integer
+from chary.errors import InvalidData, check_integer, check_real
 from chary.mdp.setting import Setting
 from chary.model.calibration import CalibrationRecord
 from chary.model.risk_calibration import RiskRecord, record_from_plain
@@ -39,8 +47,8 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
     """Return all there is to save, with a discretiser's arrays, as arrays and as plain values."""
     table = PlayedTable()
     pins = [now.pinned for now in agent._episodes]
-    oldest = min(pins, key=lambda pinned: pinned.version, default=None)
-    arrays, learner = agent._learner.record(None if oldest is None else oldest.plan)  # type: ignore[arg-type]
+    plans: dict[int, Any] = {**agent._learner.held, **{pin.version: pin.plan for pin in pins}}
+    arrays, learner = agent._learner.record(plans[min(plans)] if plans else None)
     arrays |= {f"setting.{name}": array for name, array in agent.setting.to_arrays().items()}
     arrays |= {f"discretiser.{name}": array for name, array in cells.items()}
     arrays |= {"facts.ends": agent._facts.ends, "facts.left": agent._facts.left}
@@ -67,6 +75,13 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
         "logs": agent._learner.logs,
         "overrides": agent.overrides,
     }
+    # What earlier versions did not have is told only where there is something to tell.
+    budgets = [[i, pin.limits, pin.closed_at] for i, pin in enumerate(pins)]
+    own: list[Any] = [kept for kept in budgets if kept[1:] != [[], -1]]
+    about |= {"budgets": own} if own else {}
+    about |= {"untaken": True} if agent._untaken else {}
+    about |= {"logged": agent._logged_steps} if agent.spec.bonus == "l1" else {}
+    about |= {"replan": agent.replan} if agent.replan != "episode" else {}
     return arrays | table.to_arrays(), about
 
 
@@ -82,11 +97,15 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
         oracle_value=arrays.get("oracle_value"),
         losses=_truth("losses", about.get("losses", False)),
         overrides=about.get("overrides", "ignored"),
+        replan=about.get("replan", "episode"),
     )
     _restore(agent, arrays, about)
     # Files of version 0.1 do not tell whether logs were learnt from.
     agent._learner.logs = _truth("logs", about.get("logs", True))
     agent._discretiser = under("discretiser.", arrays)
+    # Files of version 0.1 do not tell how much of the log declared was learnt.
+    agent._logged_steps = _whole("logged", about.get("logged", agent._warmup * agent.horizon))
+    agent._untaken = _truth("untaken", about.get("untaken", False))
     return agent
 
 
@@ -123,7 +142,13 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     if agent.shield is not None:
         unreleased = {now.name: now for now in agent._episodes if not now.released}
         _check_shield(about["shield"], agent.setting, unreleased, agent._learner)
-        agent.shield.restore(about["shield"], {now.name: now.pinned.plan for now in agent._episodes}, recall)
+        _restore_budgets(agent, about.get("budgets", []))
+        agent.shield.restore(
+            about["shield"],
+            {now.name: now.pinned.plan for now in agent._episodes},
+            recall,
+            {now.name: now.pinned.limits[-1][1] for now in agent._episodes if now.pinned.limits},
+        )
     agent._late_rollouts = [all_of(numbers) for numbers in about["late_rollouts"]]
     of_open_episodes = [(step, step.decision.action) for now in agent._episodes for step in now.steps]
     if "waiting" in about:
@@ -131,7 +156,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
             (recall(number), _whole("waiting", action, below=A)) for number, action in about["waiting"]
         ]
         kept_waiting = [(step, action) for step, action in waiting if step is not None]
-        missing = {id(step) for step, _ in of_open_episodes if step.outcome is None}
+        missing = {id(step) for step, _ in of_open_episodes if step.missing and not step.overruled}
         if not missing <= {id(step) for step, _ in kept_waiting}:
             raise InvalidData("'waiting' must hold every step whose outcome is outstanding, got fewer.")
     else:
@@ -203,8 +228,10 @@ class PlayedTable:
         unknown = (np.nan,) * len(Transition._fields)
         outcomes = np.array([step.outcome or unknown for step in self._steps], dtype=np.float64)
         voted = any(step.decision.vote is not None for step in self._steps)
+        told = any(step.taken is not None for step in self._steps)
         return {
             **({"played.vote": vote_rows(self._steps)} if voted else {}),
+            **({"played.taken": report_rows(self._steps)} if told else {}),
             "played.decision": decision_rows(self._steps),
             "played.outcome": outcomes.reshape(n, len(unknown)),
             "played.state": np.array([step.state for step in self._steps], dtype=np.int64),
@@ -228,10 +255,15 @@ class PlayedTable:
         if (allowed < 0).any():
             raise InvalidData("'played.decision' must hold decisions of this problem, got others.")
         _check_outcomes(outcomes, states, setting)
+        known = [None if np.isnan(action) else int(action) for action in outcomes[:, 1].tolist()]
+        taken = reports_from("played.taken", arrays, known, setting.n_actions)
+        told = [(s, a) for s, a in zip(states, taken, strict=True) if a is not None and a != NOT_TAKEN]
+        if any(setting.pair_index[s, a] < 0 for s, a in told):
+            raise InvalidData("'played.taken' must be actions allowed in this problem, got others.")
         return [
-            Played(decision, state, _outcome(outcome), gone)
-            for decision, outcome, state, gone in zip(
-                decisions, outcomes.tolist(), states.tolist(), lost.tolist(), strict=True
+            Played(decision, state, _outcome(outcome), gone, report)
+            for decision, outcome, state, gone, report in zip(
+                decisions, outcomes.tolist(), states.tolist(), lost.tolist(), taken, strict=True
             )
         ]
 
@@ -374,3 +406,18 @@ def _outcome(row: Sequence[float]) -> Transition | None:
     if np.isnan(state):
         return None
     return Transition(int(state), int(action), reward, int(next_state), bool(terminated))
+
+
+def _restore_budgets(agent: TabularAgent, kept: Sequence[Any]) -> None:
+    """Take on the budgets of single episodes, and from which step on they did not explore any more."""
+    open_episodes = list(agent._episodes)
+    for place, limits, closed_at in kept:
+        now = open_episodes[_whole("budgets", place, below=len(open_episodes))]
+        for step, limit in limits:
+            _whole("budgets", step, below=now.t + 1)
+            check_real("budgets", limit, low=0.0, open_high=True, error=InvalidData)
+        pairs = [(int(step), float(limit)) for step, limit in limits]
+        if not all(one[0] <= two[0] and one[1] > two[1] for one, two in itertools.pairwise(pairs)):
+            raise InvalidData("'budgets' must fall from step to step, got others.")
+        now.pinned.limits = pairs
+        now.pinned.closed_at = check_integer("budgets", closed_at, minimum=-1, error=InvalidData)

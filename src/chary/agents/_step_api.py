@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic
 
 from chary.agents._atomic import Atomic
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, P, S
+from chary.agents._episodes import NOT_TAKEN, EpisodeId, Episodes, OpenEpisode, P, S
 from chary.agents._stats import Stats, shield_stats
+from chary.errors import OutOfOrder, check_integer
 from chary.shield import Shield
 from chary.standing import Standing
 
@@ -67,3 +68,44 @@ class StepAPI(Atomic, ABC, Generic[S, P]):
     @abstractmethod
     def _settle(self, now: OpenEpisode[S, P]) -> None:
         """Learn from an episode that is closing, once all of its outcomes are known."""
+
+
+class Reports(StepAPI[S, P], ABC):
+    """A step API that is told what was really played before its outcome is known."""
+
+    def taken(self, episode: EpisodeId, t: int, action: int | None) -> None:
+        """Take in what was really played at a decided step, before its outcome is known.
+
+        The charge of the decision stays booked whatever was played. The same report again changes nothing,
+        and the outcome must agree with it later.
+
+        Args:
+            episode: An open episode, or one that was finished and whose outcomes are not all known.
+            t: A decided step.
+            action: The action decided confirms it. Another one overrules it, as with `observe(..., taken=)`:
+                a chain waits where it was. None says that the action was not taken, and that nothing known to
+                be was played: the step never counts and has no outcome. It must come before the next
+                decision, and must not depend on where the step led.
+
+        Raises:
+            OutOfOrder: if step `t` was not decided, or an override comes too late for a chain, or None too
+                late.
+            InvalidAction: if the action is not allowed, or something else was reported or observed before.
+        """
+        now = self._episodes.named("taken", episode)
+        step = self._episodes.step_of(now, check_integer("t", t, minimum=0, error=OutOfOrder))
+        a = NOT_TAKEN if action is None else self._allowed("action", now.steps[step].state, action)
+        if not self._episodes.is_report(now, step, a):
+            return
+        self._changing = True
+        self._episodes.report(now, step, a)
+        self._reported(now, step)
+        self._settle(now)
+
+    @abstractmethod
+    def _allowed(self, name: str, s: S, action: object) -> int:
+        """Return an action once it can be played in a state."""
+
+    @abstractmethod
+    def _reported(self, now: OpenEpisode[S, P], t: int) -> None:
+        """Take in what was reported of step `t`."""

@@ -20,6 +20,8 @@ Arrays = dict[str, NDArray[Any]]
 
 # The numbers of a decision, in scaled units; its vote and its span are kept elsewhere.
 NUMBERS = Decision._fields.index("vote")
+# In place of what was reported as taken.
+NO_REPORT = -2
 
 
 def as_transition(
@@ -116,7 +118,9 @@ def observed_steps(steps: Sequence[Played[NDArray[Any]]], shape: tuple[int, ...]
     """Return n steps among observations of `shape` by column; `known` marks the outcomes that are known."""
     n = len(steps)
     outcomes = [step.outcome or Transition(step.state, 0, 0.0, step.state, False) for step in steps]
+    told = any(step.taken is not None for step in steps)
     return {
+        **({f"{prefix}taken": report_rows(steps)} if told else {}),
         f"{prefix}decision": decision_rows(steps),
         f"{prefix}state": np.array([step.state for step in steps]).reshape((n, *shape)),
         f"{prefix}known": np.array([step.outcome is not None for step in steps], dtype=bool),
@@ -150,11 +154,42 @@ def steps_from(
         )
     if not fits:
         raise InvalidData(f"{prefix!r} must hold steps of this problem, got others.")
+    played = [action if is_known else None for action, is_known in zip(actions, known, strict=True)]
+    reports = reports_from(f"{prefix}taken", arrays, played, n_actions)
     steps = []
     for i, (decision, is_known) in enumerate(zip(decisions, known, strict=True)):
         outcome = Transition(states[i], actions[i], float(rewards[i]), reached[i], ended[i])
-        steps.append(Played(decision, states[i], outcome if is_known else None))
+        steps.append(Played(decision, states[i], outcome if is_known else None, taken=reports[i]))
     return steps
+
+
+def report_rows(steps: Sequence[Played[Any]]) -> NDArray[np.int64]:
+    """Return what was reported as taken at each of n steps, (n,)."""
+    told = [NO_REPORT if step.taken is None else step.taken for step in steps]
+    return np.array(told, dtype=np.int64)
+
+
+def reports_from(
+    name: str, arrays: Mapping[str, NDArray[Any]], played: Sequence[int | None], n_actions: int
+) -> list[int | None]:
+    """Return what `report_rows` made an array of; None for all where there is no such array.
+
+    Args:
+        name: The name of the array.
+        arrays: The arrays of a file.
+        played: The actions of the outcomes, None for those that are not known.
+        n_actions: The number of actions.
+
+    Raises:
+        InvalidData: if a report disagrees with the outcome of its step.
+    """
+    if name not in arrays:
+        return [None] * len(played)
+    taken: list[int] = as_array(name, arrays, (len(played),), np.int64).tolist()
+    for report, action in zip(taken, played, strict=True):
+        if not NO_REPORT <= report < n_actions or (report != NO_REPORT and action not in (None, report)):
+            raise InvalidData(f"{name!r} must be actions that agree with the outcomes, got others.")
+    return [None if report == NO_REPORT else report for report in taken]
 
 
 def wholes(column: NDArray[Any], low: float, below: float) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ Visit = tuple[int, Played[int]]
 def lesson(step: Played[int]) -> Transition:
     """Return the outcome of a step, or one that stands for it where it is lost."""
     if step.outcome is None:
-        return Transition(step.state, step.decision.action, 0.0, LOST, terminated=False)
+        return Transition(step.state, step.played, 0.0, LOST, terminated=False)
     return step.outcome
 
 
@@ -52,13 +52,14 @@ class Visits:
 
         Its place is that of the moment at which this became known, behind all visits of that pair.
         """
-        assert step.outcome is not None
-        self._append(step, step.outcome.action)
-        self._ready.add((step.state, step.outcome.action))
+        self._append(step, step.played)
+        self._ready.add((step.state, step.played))
 
     def resolved(self, step: Played[int]) -> None:
-        """Note that the outcome of a step is known, or known to be lost."""
+        """Note that the outcome of a step is known, or known to be lost, or which action was played."""
         self._ready.add((step.state, step.decision.action))
+        if step.taken is not None:
+            self._ready.add((step.state, step.taken))
 
     def release(self) -> list[Played[int]]:
         """Return the steps that may be counted now, in the order of their places, and forget them.
@@ -69,10 +70,9 @@ class Visits:
         known: list[Visit] = []
         for s, a in self._ready:
             visits = self._waiting.get((s, a))
-            while visits and (visits[0][1].lost or visits[0][1].outcome is not None):
+            while visits and _settled(visits[0][1], a):
                 visit = visits.popleft()
-                outcome = visit[1].outcome
-                if outcome is None or outcome.action == a:
+                if visit[1].played == a:
                     known.append(visit)
             if visits is not None and not visits:
                 del self._waiting[s, a]
@@ -97,3 +97,8 @@ class Visits:
             visits = self._waiting[step.state, a] = deque()
         visits.append((self._decisions, step))
         self._decisions += 1
+
+
+def _settled(step: Played[int], a: int) -> bool:
+    """Return whether it is known what a step counts for as a visit under `a`."""
+    return step.lost or step.outcome is not None or (step.taken is not None and step.taken != a)

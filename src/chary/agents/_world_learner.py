@@ -21,6 +21,8 @@ from chary.errors import InvalidData, check_integer
 from chary.mdp.setting import Setting
 from chary.model.risk_calibration import RiskRecord
 from chary.model.rows import LOST
+from chary.model.worlds import Worlds
+from chary.planner._worlds import Shape
 from chary.planner.joint import JointPlan
 from chary.policies import OwnBaseline
 from chary.standing import Grounds
@@ -49,8 +51,11 @@ class WorldLearner(PlanMaker[JointPlan]):
         length: tuple[int | None, int],
         generator: np.random.Generator | None,
         losses: bool = False,
+        adopts: bool = False,
     ) -> None:
-        super().__init__(spec, setting, prior=prior, own=own, rank=rank, length=length, losses=losses)
+        super().__init__(
+            spec, setting, prior=prior, own=own, rank=rank, length=length, losses=losses, adopts=adopts
+        )
         self._worlds_spec, self._seed = spec, generator
         self._schedule = self._new_schedule()
         self._waiting: list[Columns] = []
@@ -71,19 +76,37 @@ class WorldLearner(PlanMaker[JointPlan]):
     def begin_with(self, columns: Columns) -> None:
         """Learn logged transitions."""
         self.logs = True
+        if self._lent:
+            self._part()
         self._teach(columns)
+        self._schedule.begin()
         self._plan = None
 
     def learn(self, steps: Sequence[Transition], pinned: Collection[JointPlan]) -> None:
         """Take in steps, and learn them once they are enough; `pinned` are the plans still in use."""
         if steps:
             self._waiting.append(as_columns(steps, self._setting))
-        if not self._waiting or sum(len(each[0]) for each in self._waiting) < self._schedule.due:
-            return
-        if any(plan.worlds is self._schedule.worlds for plan in pinned):
-            self._part()
-        self._learn(_joined(self._waiting))
-        self._plan, self._waiting = None, []
+        self._learn_if_due(pinned)
+
+    def learn_log(self, columns: Columns, pinned: Collection[JointPlan]) -> None:
+        """Take in logged transitions, while episodes may be open."""
+        self.logs = True
+        self._waiting.append(columns)
+        self._learn_if_due(pinned)
+
+    def _learn_if_due(self, pinned: Collection[JointPlan]) -> None:
+        waits_for_draft = self.adopts and self._plan is not None
+        if not waits_for_draft and sum(len(each[0]) for each in self._waiting) >= self._schedule.due:
+            self._learn_waiting(pinned)
+            self._plan = None
+
+    def _learn_waiting(self, pinned: Collection[JointPlan]) -> None:
+        if self._waiting:
+            worlds = self._schedule.worlds
+            if self._lent or any(plan.worlds is worlds for plan in (*pinned, *self.held.values())):
+                self._part()
+            self._learn(_joined(self._waiting))
+            self._waiting = []
 
     def learn_rollout(self, steps: Sequence[Transition]) -> None:
         """Do nothing: `apart` is False."""
@@ -105,6 +128,7 @@ class WorldLearner(PlanMaker[JointPlan]):
         return arrays, {
             "waiting": [len(each[0]) for each in self._waiting],
             "generator": generator_values(worlds.generator),
+            "before": schedule.before,
         }
 
     def _recall(self, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
@@ -116,12 +140,19 @@ class WorldLearner(PlanMaker[JointPlan]):
         if (setting.terminal & ~terminal).any():
             raise InvalidData("'terminal' must contain the states declared terminal, got fewer.")
         schedule.shape = schedule.shape._replace(terminal=terminal)
+        # Agents saved earlier counted the log, too.
+        schedule.before = check_integer("before", about.get("before", 0), minimum=0, error=InvalidData)
+        if schedule.before > schedule.worlds.learnt:
+            raise InvalidData(
+                f"'before' must be at most the {schedule.worlds.learnt} transitions learnt, got "
+                f"{schedule.before}."
+            )
         for number in about["waiting"]:
             check_integer("learner", number, minimum=0, error=InvalidData)
         self._waiting = batches_from("waiting", arrays, about["waiting"], setting)
 
     def _part(self) -> None:
-        self._schedule.worlds = self._schedule.worlds.copy()
+        self._schedule.worlds, self._lent = self._schedule.worlds.copy(), False
 
     def _new_schedule(self) -> WorldSchedule:
         return WorldSchedule(
@@ -138,13 +169,31 @@ class WorldLearner(PlanMaker[JointPlan]):
         _, pairs, nexts, rewards, ended = batch
         self._schedule.learn(pairs, nexts, rewards, nexts[ended])
 
+    def _rests_on(self, plan: JointPlan) -> dict[str, Any]:
+        worlds = plan.worlds
+        numbers = {"learnt": worlds.learnt, "generator": generator_values(worlds.generator)}
+        return {**worlds.counts._asdict(), "terminal": plan.shape.terminal, **numbers}
+
+    def _plan_later(self) -> JointPlan:
+        worlds, shape = self._schedule.worlds, self._schedule.shape
+        self._lent = True
+
+        def whole() -> JointPlan:
+            return self._planned(worlds, shape, alone=True)
+
+        options: dict[str, Any] = {"priced": self._spec.shielded, "explorers": self.explorers}
+        return JointPlan.later(whole, worlds, shape, self._schedule.panel, **options)
+
     def _make_plan(self) -> JointPlan:
+        return self._planned(self._schedule.worlds, self._schedule.shape)
+
+    def _planned(self, worlds: Worlds, shape: Shape, *, alone: bool = False) -> JointPlan:
         schedule, own = self._schedule, self._own
-        arrays = schedule.planned()
+        arrays = schedule.planned(worlds=worlds, shape=shape, alone=alone)
         return JointPlan(
             arrays,
-            schedule.worlds,
-            schedule.shape,
+            worlds,
+            shape,
             schedule.panel,
             priced=self._spec.shielded,
             explorers=self.explorers,

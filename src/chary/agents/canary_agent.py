@@ -11,12 +11,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from chary.agents._batch import batch
 from chary.agents._candidates import Proposals, knowledge_for, lower_policy
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition
 from chary.agents._facts import ObservedFacts, placed
 from chary.agents._learner import count_columns
 from chary.agents._release import NO_SHARES, Assigned, Change, Evidence, Release, Slot, evidence_of
-from chary.agents._step_api import StepAPI
+from chary.agents._step_api import Reports
 from chary.agents._visits import Visits, lesson
 from chary.agents.canary import Canary
 from chary.agents.protocol import check_problem
@@ -54,7 +55,7 @@ Open = OpenEpisode[int, Drawn]
 
 
 @final
-class CanaryAgent(StepAPI[int, Drawn]):
+class CanaryAgent(Reports[int, Drawn]):
     """A canary at work: begin, act, observe, finish, for any number of episodes open at once.
 
     The coin of an episode is tossed when it begins, and its policy does not change until its end. Returns
@@ -99,6 +100,11 @@ class CanaryAgent(StepAPI[int, Drawn]):
             "a numpy Generator",
             way_out="Use numpy.random.default_rng.",
         )
+        if setting.ending is not None:
+            raise InvalidSetting(
+                "'setting' must be declared without early_endings for a canary, got it with them. Give "
+                "endings a state of their own, see docs/data.md."
+            )
         if spec.reward == "estimated" and setting.known is not None:
             setting = replace(setting, known=None)
         if incumbent is not None and spec.prior is not None:
@@ -362,6 +368,12 @@ class CanaryAgent(StepAPI[int, Drawn]):
         self._episodes.decide(now, s, decision)
         self._visits.decided(now.steps[-1])
         return decision
+
+    def _allowed(self, name: str, s: int, action: object) -> int:
+        return self._facts.allowed(name, s, action)
+
+    def _reported(self, now: Open, t: int) -> None:
+        self._visits.resolved(now.steps[t])
 
     def _settle(self, now: Open) -> None:
         """Count an episode that is closing once all of its outcomes are known."""

@@ -11,13 +11,16 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._choosing import Chooser, Pinned, check_generator
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Played, Transition, batch
-from chary.agents._facts import ObservedFacts, placed
+from chary.agents import _endings
+from chary.agents._batch import batch
+from chary.agents._choosing import Chooser, check_generator
+from chary.agents._episodes import EpisodeId, Episodes, Transition
+from chary.agents._facts import ObservedFacts
 from chary.agents._learner import check_own
+from chary.agents._live_calls import ADOPT, LiveCalls
 from chary.agents._parts import new_learner, new_shield
-from chary.agents._step_api import StepAPI
-from chary.agents._visits import Visits, lesson
+from chary.agents._tabular_core import Open
+from chary.agents._visits import Visits
 from chary.agents.canary import Canary
 from chary.agents.protocol import (
     AGENT_FILE,
@@ -28,31 +31,29 @@ from chary.agents.protocol import (
     discretiser_arrays,
 )
 from chary.agents.worlds import WorldsSpec
-from chary.arrays import Ints
+from chary.arrays import Bools, Ints
 from chary.errors import (
-    InvalidAction,
     InvalidData,
     InvalidSetting,
     OutOfOrder,
     check_choice,
     check_integer,
+    check_truth,
     check_type,
 )
 from chary.mdp import Setting, as_policy
-from chary.planner.joint import JointPlan
 from chary.policies import OwnBaseline
-from chary.shield import Decision, EpisodeEnd, Ledger
-from chary.standing import Standing
+from chary.shield import Decision
 from chary.storage.files import write_new
 from chary.storage.sealed import load_sealed, pack
 from chary.texts import shown
 
-Open = OpenEpisode[int, Pinned]
 OVERRIDES = ("ignored", "counted")
+REPLAN = ("episode", ADOPT)
 
 
 @final
-class TabularAgent(StepAPI[int, Pinned]):
+class TabularAgent(LiveCalls):
     """An agent at work: begin, act, observe, finish, for any number of episodes open at once.
 
     Each episode is pinned to the plan it began with. A decision may be requested twice: the second one is the
@@ -78,6 +79,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             Counting them assumes that nobody overruled the agent for reasons that the state leaves out.
         discretiser: The map from observations to the agent's states, where there is one: `standing` names it,
             and it is saved with the agent.
+        replan: When plans are made: `episode`, before every episode that begins after something was learnt,
+            or `adopt`, the first one by itself and every further one by `draft` and `adopt`.
 
     Example:
         >>> from chary.agents import CharyUCBVI
@@ -101,6 +104,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         losses: bool = False,
         overrides: str = "ignored",
         discretiser: Discretises | None = None,
+        replan: str = "episode",
     ) -> None:
         check_type("spec", spec, AgentSpec, "an agent's specification")
         check_type("setting", setting, Setting, "a Setting")
@@ -119,6 +123,7 @@ class TabularAgent(StepAPI[int, Pinned]):
         self.n_actions, self.horizon = setting.n_actions, setting.horizon
         self.overrides = check_choice("overrides", overrides, OVERRIDES)
         self.losses = bool(losses)
+        self.replan = check_choice("replan", replan, REPLAN)
         self.episodes_begun = 0
         self._max_episodes = (
             None if max_episodes is None else check_integer("max_episodes", max_episodes, minimum=1)
@@ -141,50 +146,18 @@ class TabularAgent(StepAPI[int, Pinned]):
             warmup=warmup,
             generator=check_generator(generator),
             losses=self.losses,
+            adopts=self.replan == ADOPT,
         )
         self._chooser = Chooser(spec, setting, self._learner, generator=generator, oracle_value=oracle_value)
         self._facts = ObservedFacts(setting)
         self._episodes = Episodes(setting.horizon, may_go_on=self._facts.check_left)
         self._visits = Visits()
-        cells = {} if discretiser is None else discretiser_arrays(discretiser, setting)
-        self._discretiser: dict[str, NDArray[Any]] = cells
-        # Meta-rollouts some of whose outcomes are still to come, where explorers learn from them.
-        self._late_rollouts: list[list[Played[int]]] = []
+        self._discretiser = {} if discretiser is None else discretiser_arrays(discretiser, setting)
+        self._late_rollouts = []
+        self._untaken = False
+        self._logged_steps = 0
         self.shield = new_shield(spec, setting)
-        self.last_end: EpisodeEnd[int] | None = None
-
-    @property
-    def plan(self) -> Any:
-        """The plan that an episode begun now would be pinned to: a TabularPlan, or a JointPlan of worlds."""
-        return self._learner.plan
-
-    @property
-    def standing(self) -> Standing:
-        """The standing of the budget's promise, with all that was used so far."""
-        cells = bool(self._discretiser)
-        return replace(self._learner.grounds, overrides=self.overrides, discretised=cells).standing
-
-    @property
-    def frozen_baseline(self) -> Ints:
-        """The baseline that the warm-up's data gives, (H, S); fixed from the first episode on."""
-        return self._chooser.frozen_baseline
-
-    def plan_of(self, episode: EpisodeId) -> Any:
-        """Return the plan an open episode is pinned to."""
-        return self._episodes.named("plan_of", episode).pinned.plan
-
-    def ledger(self, episode: EpisodeId) -> Ledger:
-        """Return what an open episode has spent, in the user's units; nothing without a budget.
-
-        Raises:
-            OutOfOrder: if the episode is not open.
-        """
-        now = self._episodes.named("ledger", episode)
-        if self.shield is None or now.released:
-            # The shield has closed an episode that waits for outcomes; its last decision tells.
-            return Ledger(now.released, now.steps[-1].decision.deficit if now.steps else 0.0)
-        closed, deficit = self.shield.ledger(now.name)
-        return Ledger(closed, deficit * self.setting.scale.span)
+        self.last_end = None
 
     def warm_start(self, episodes: Iterable[Sequence[Transition]]) -> None:
         """Count logged or warm-up episodes, before the first episode begins.
@@ -197,28 +170,20 @@ class TabularAgent(StepAPI[int, Pinned]):
             raise OutOfOrder(
                 f"'warm_start' must come before the first episode, got {self.episodes_begun} begun."
             )
-        logged = placed(episodes)
-        steps = [step for _, _, step in logged]
-        most = self._warmup * self.setting.horizon
-        if self.spec.bonus == "l1" and len(steps) > most:
-            raise InvalidSetting(
-                f"'warmup' must cover all that is learnt before with bonus 'l1', got {self._warmup} episodes "
-                f"of {self.setting.horizon} steps. Declare more, or use bonus 'kl', which needs no number."
-            )
-        if steps:
-            columns, facts = self._facts.checked_columns(
-                steps, lambda i: f"episode {logged[i][0]}, step {logged[i][1]}"
-            )
-            self._changing = True
-            self._facts.take(facts)
-            self._learner.begin_with(columns)
-        self._chooser.thaw()
+        self._learn_first(episodes)
 
-    def begin(self, episode: EpisodeId, state: int) -> None:
+    def begin(self, episode: EpisodeId, state: int, *, eta: float | None = None) -> None:
         """Open an episode that starts in `state`.
+
+        Args:
+            episode: Its name.
+            state: The state it starts in.
+            eta: A budget of its own, in the user's units, with rules `strict` and `capped`. Where bounds or
+                worlds were calibrated it is at most that of the specification, for which they were.
 
         Raises:
             OutOfOrder: if it is open already.
+            InvalidBudget: if `eta` is not finite and >= 0, or above what was calibrated.
             InvalidData: if `episode` is not a name, or `state` is outside the space or terminal.
             InvalidSetting: if the bounds do not hold for that many episodes.
         """
@@ -231,15 +196,20 @@ class TabularAgent(StepAPI[int, Pinned]):
                 f"'max_episodes' must cover every episode, got {self._max_episodes} and one more. "
                 "Declare more from the start, or use bonus 'kl', which needs no number."
             )
+        limit = None if eta is None else self._limit(eta)
         self._learner.check()
         self._changing = True
         pinned = self._chooser.begin(s)
+        if limit is not None:
+            pinned.limits.append((0, limit))
         if self.shield is not None:
-            self.shield.begin(name, pinned.plan, pinned.number)
+            self.shield.begin(name, pinned.plan, pinned.number, limit=limit)
         self._episodes.open(name, s, pinned)
         self.episodes_begun += 1
 
-    def act(self, episode: EpisodeId, t: int, state: int, *, proposal: int | None = None) -> Decision:
+    def act(
+        self, episode: EpisodeId, t: int, state: int, *, proposal: int | None = None, explore: bool = True
+    ) -> Decision:
         """Return the action to play at step `t` in `state`, and what it costs.
 
         Args:
@@ -248,6 +218,8 @@ class TabularAgent(StepAPI[int, Pinned]):
             state: The state it is in.
             proposal: An action that another explorer suggests: it is played where the budget
                 affords it, else the baseline is. For agents with a shield.
+            explore: False plays the baseline and books nothing; a chain that the episode was feeding waits
+                in this state. A step decided before stays as it was decided.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
@@ -255,8 +227,9 @@ class TabularAgent(StepAPI[int, Pinned]):
             InvalidAction: if the proposal is not an action allowed in `state`.
         """
         now = self._episodes.named("act", episode)
-        s, suggested, decided = self._ready(now, t, state, proposal)
-        return self._decide(now, s, suggested) if decided is None else decided
+        explores = check_truth("explore", explore)
+        s, suggested, decided = self._ready(now, t, state, proposal, explores)
+        return self._decide(now, s, suggested, explores) if decided is None else decided
 
     def act_many(
         self,
@@ -264,22 +237,29 @@ class TabularAgent(StepAPI[int, Pinned]):
         t: Sequence[int] | Ints,
         states: Sequence[int] | Ints,
         proposals: Sequence[int | None] | Ints | None = None,
+        *,
+        explore: bool | Sequence[bool] | Bools = True,
     ) -> list[Decision]:
         """Return the decisions of many open episodes, in their order: `act` for each, and much faster.
+
+        `explore` is one truth value for all, or a list with one for each.
 
         Raises:
             OutOfOrder: if an episode is named twice, or as `act` does.
             InvalidData: if the columns differ in length, or as `act` does.
             InvalidAction: as `act` does. Whatever is wrong, nothing was decided then.
         """
-        rows = batch(episodes=episodes, t=t, states=states, proposals=proposals)
-        asked: list[tuple[Open, int, int | None, Decision | None]] = []
+        whole = isinstance(explore, (bool, np.bool_))
+        some = None if whole else explore
+        rows = batch(episodes=episodes, t=t, states=states, proposals=proposals, explore=some)
+        asked: list[tuple[Open, int, int | None, bool, Decision | None]] = []
         new: dict[int, tuple[Any, list[tuple[int, int, int | None]]]] = {}
-        for episode, step, state, proposal in rows:
+        for episode, step, state, proposal, explores in rows:
             now = self._episodes.named("act_many", episode)
-            s, suggested, decided = self._ready(now, step, state, proposal)
-            asked.append((now, s, suggested, decided))
-            if decided is None:
+            explores = bool(explore) if whole else check_truth("explore", explores)
+            s, suggested, decided = self._ready(now, step, state, proposal, explores)
+            asked.append((now, s, suggested, explores, decided))
+            if decided is None and explores:
                 number = now.pinned.number
                 if number not in new:
                     new[number] = (now.pinned.plan, [])
@@ -292,7 +272,7 @@ class TabularAgent(StepAPI[int, Pinned]):
             for plan, steps in new.values():
                 plan.prepare(*zip(*steps, strict=True))
         decide = self._decide
-        return [decide(now, s, a) if decided is None else decided for now, s, a, decided in asked]
+        return [decide(now, s, a, e) if decided is None else decided for now, s, a, e, decided in asked]
 
     def observe(
         self, episode: EpisodeId, transition: Transition, *, t: int | None = None, taken: int | None = None
@@ -301,11 +281,12 @@ class TabularAgent(StepAPI[int, Pinned]):
 
         Args:
             episode: An open episode, or one that was finished and whose outcomes are not all known.
-            transition: What happened.
+            transition: What happened. Where the setting has early endings, the agent takes care of one.
             t: At which step; may be left out where only one outcome is outstanding.
             taken: The action of the transition, where it is not the one decided: someone overruled the
-                agent. The charge of the decision stays booked, a chain waits where it was, and the
-                transition counts as data about the action that was played.
+                agent. It may be left out where `taken` was called before. The charge of the decision stays
+                booked, a chain waits where it was, and the transition counts as data about the action that
+                was played.
 
         Raises:
             OutOfOrder: if step `t` was not decided, or it is not clear which step is meant, or `taken` comes
@@ -315,23 +296,20 @@ class TabularAgent(StepAPI[int, Pinned]):
         """
         now = self._episodes.named("observe", episode)
         t = self._episodes.step_of(now, t)
-        step = self._facts.checked(transition, f"episode {now.name!r}, step {t}")
+        place = f"episode {now.name!r}, step {t}"
+        reached = _endings.led(self.setting, transition)
+        step = self._facts.checked(reached, place)
+        ended = reached is not transition and _endings.goes_on(self.setting)
+        over = self._facts.checked(_endings.over(self.setting), place) if ended else None
         if not self._episodes.is_news(now, t, step, taken):
             return
         self._changing = True
-        if self.shield is not None and now.is_last(t):
-            self.shield.observe(
-                now.name,
-                step.next_state,
-                terminated=step.terminated,
-                transition=now.steps[t],
-                taken=step.action,
-            )
-        self._facts.note(step)
-        self._episodes.note(now, t, step)
-        self._visits.resolved(now.steps[t])
-        if self.overrides == "counted" and now.steps[t].overruled:
+        self._take(now, t, step)
+        if self.overrides == "counted" and now.steps[t].overruled and now.steps[t].taken is None:
             self._visits.overruled(now.steps[t])
+        while over is not None and now.t < self.horizon:
+            self._decide(now, over.state, None, True)
+            self._take(now, now.t - 1, over)
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:
@@ -400,85 +378,3 @@ class TabularAgent(StepAPI[int, Pinned]):
         from chary.agents._saving import record
 
         return record(self, self._discretiser if cells is None else cells)
-
-    def _ready(
-        self, now: Open, t: object, state: object, proposal: object
-    ) -> tuple[int, int | None, Decision | None]:
-        """Return state and proposal as checked, and the decision made at step `t` before, if there is one."""
-        s = self._facts.state("state", state)
-        decided = self._episodes.ask(now, t, s)
-        fresh = decided is None and proposal is not None
-        return s, self._proposed(s, proposal) if fresh else None, decided
-
-    def _proposed(self, s: int, proposal: object) -> int:
-        if not self.spec.shielded:
-            raise InvalidSetting(
-                f"'proposal' must be None for agent {self.spec.name!r}, without a budget, got "
-                f"{shown(proposal)}."
-            )
-        a = check_integer("proposal", proposal, minimum=0, error=InvalidAction)
-        if a >= self.setting.n_actions or self.setting.pair_index[s, a] < 0:
-            raise InvalidAction(f"'proposal' must be an action allowed in state {s}, got {a}.")
-        return a
-
-    def _decide(self, now: Open, s: int, proposal: int | None) -> Decision:
-        """Make the decision of a step that is ready."""
-        self._changing = True
-        t = now.t
-        if self.shield is not None:
-            if now.late:
-                # Where the last step led is known now, though not its reward: the episode goes on there.
-                self.shield.observe(now.name, s, terminated=False, transition=now.steps[-1])
-            decision = self.shield.decide(now.name, t, s, proposal=proposal)
-            if decision.chain >= 0 and isinstance(now.pinned.plan, JointPlan):
-                now.pinned.plan.freeze(decision.chain)
-        else:
-            action, explored = self._chooser.choose(now.pinned, t, s)
-            decision = Decision(action, explored, 0.0, 0.0, float("inf"), now.pinned.number, -1)
-        self._facts.left[s] = True
-        self._episodes.decide(now, s, decision, now.pinned.plan.baseline(t, s))
-        self._visits.decided(now.steps[-1])
-        return decision
-
-    def _settle(self, now: Open) -> None:
-        """Count an episode that is closing once all of its outcomes are known."""
-        if self._episodes.settle(now, self._release):
-            self._learn_late_rollouts()
-            self._count(renew=not now.steps)
-
-    def _count(self, *, renew: bool = False) -> None:
-        """Count the outcomes whose turn has come, and keep no more than the plans in use need.
-
-        `renew` makes a new plan where there are none.
-        """
-        steps = self._visits.release()
-        if steps or renew:
-            pinned: list[Any] = [now.pinned.plan for now in self._episodes]
-            self._learner.learn(list(map(lesson, steps)), pinned)
-        versions = (now.pinned.version for now in self._episodes)
-        self._learner.trim(min(versions, default=self._learner.version))
-
-    def _release(self, now: Open) -> None:
-        if self.shield is not None:
-            self._take_outcome(self.shield.finish(now.name))
-
-    def _take_outcome(self, outcome: EpisodeEnd[int]) -> None:
-        self.last_end = outcome
-        self._learner.forget(outcome.ended)
-        if self._learner.apart:
-            for rollout in outcome.finished:
-                steps = [step.transition for step in rollout.steps]
-                self._late_rollouts.append([step for step in steps if isinstance(step, Played)])
-
-    def _learn_late_rollouts(self) -> None:
-        """Let explorers learn from the meta-rollouts whose outcomes are all known by now."""
-        waiting: list[list[Played[int]]] = []
-        for rollout in self._late_rollouts:
-            if any(step.lost for step in rollout):
-                continue
-            outcomes = [step.outcome for step in rollout if step.outcome is not None]
-            if len(outcomes) < len(rollout):
-                waiting.append(rollout)
-            else:
-                self._learner.learn_rollout(outcomes)
-        self._late_rollouts = waiting

@@ -18,7 +18,8 @@ IN_WORDS = {
     "(shrunk, kappa {kappa})",
     "flat": "all states that can follow a pair are equally likely at first, and pairs are unrelated (flat)",
     "auto": "a pair resembles the other actions of its state, to its own degree (shrunk, kappa {kappa}), or "
-    "nothing (flat); the share of either among all pairs is learnt, and is 1/2 before the first data",
+    "nothing (flat, with many or few possible successors); the share of either among all pairs is learnt, "
+    "and is 1/2 before the first data",
 }
 WORLD_OPTIONS = ("worlds", "world_prior", "kappa", "pessimism", "risk", "growth", "explorer")
 
@@ -33,8 +34,8 @@ class WorldsSpec(AgentSpec):
             and under `auto` each pair does one or the other, as far as the evidence says.
         kappa: Weight, in observations, of the whole log in the prior shrunk, > 0.
         pessimism: Standard deviations over worlds by which the baseline discounts an action, >= 0.
-        growth: Share by which the data must grow before posterior worlds are planned again, >= 0. With 0 that
-            is before every episode.
+        growth: Share by which the data after log and warm-up must grow before posterior worlds are planned
+            again, >= 0. With 0 that is before every episode.
     """
 
     has_worlds: ClassVar[bool] = True

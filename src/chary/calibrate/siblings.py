@@ -207,7 +207,7 @@ class LogSiblings:
     def __post_init__(self) -> None:
         check_log(self.log)
         check_setting(self.setting)
-        self.log.checked(setting=self.setting)
+        object.__setattr__(self, "log", self.log.checked(setting=self.setting).with_endings_of(self.setting))
         if self.own is not None:
             check_type("own", self.own, OwnBaseline, "an OwnBaseline", way_out="Use OwnBaseline.declare.")
 
@@ -291,7 +291,7 @@ class LogSiblings:
         earned: Floats = np.bincount(cell, weight * reward[given]) / mass
         row, after = code // S, code % S
         if setting.known is not None:
-            earned = _known(setting.known, row, after)
+            earned = known_rewards(setting.known, row, after)
         row, after, mass, earned = _within_support(setting, row, after, mass, earned)
         start = np.bincount(log.state[first], weight[: len(log)][first], minlength=S)
         return _assembled(self.called, setting, row, after, mass, np.clip(earned, 0, 1), start / start.sum())
@@ -442,7 +442,7 @@ def _pairs(row_start: Ints) -> Ints:
     return np.repeat(np.arange(len(row_start) - 1), np.diff(row_start))
 
 
-def _known(known: KnownReward, pair: Ints, after: Ints) -> Floats:
+def known_rewards(known: KnownReward, pair: Ints, after: Ints) -> Floats:
     """Return the declared rewards of transitions."""
     earned = (known.other_low + known.other_high)[pair] / 2
     for i, (p, x) in enumerate(zip(pair.tolist(), after.tolist(), strict=True)):

@@ -8,6 +8,8 @@ from chary.charts.chart import Panel, Series
 
 # A logarithmic axis shorter than this has ticks between powers of ten, and a still shorter one even steps.
 FEW_DECADES, ONE_DECADE = 2.0, 0.8
+# The least distance of two ticks beside a place for 0, as a share of a logarithmic axis.
+CLOSEST_TICKS = 0.08
 MOST_TICKS = 5
 # How far the place of 0 reaches to each side, as a factor.
 ZERO_REACH = 1.6
@@ -66,7 +68,12 @@ def log_ticks(panel: Panel, letter: str) -> tuple[list[float], list[str]]:
     kept = list(zip(inside, names, strict=True))
     if letter == "x" and panel.x_zero is not None:
         zero = panel.x_zero
-        kept = [(zero, "0"), *((tick, name) for tick, name in kept if tick > 2 * zero)]
+        # What lies close together beside a distant 0 would be written over each other.
+        gap = (reach[1] / zero) ** CLOSEST_TICKS
+        beyond, kept = [each for each in kept if each[0] > 2 * zero], [(zero, "0")]
+        for tick, name in beyond:
+            if tick >= kept[-1][0] * gap:
+                kept.append((tick, name))
     return [tick for tick, _ in kept], [name for _, name in kept]
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn, cast
 import typer
 
 import chary
-from chary.cli import bench, calibrate, data, plan, run, sweep
+from chary.cli import audit, bench, calibrate, data, plan, run, serve, sweep
 from chary.cli.options import command
 from chary.cli.terminal import VisibleFormatter, fancy, say
 from chary.errors import CharyError, check_choice
@@ -97,10 +97,16 @@ def _chary(
 _commands = run.COMMANDS | calibrate.COMMANDS | bench.COMMANDS | sweep.COMMANDS | plan.COMMANDS
 for _name, _function in _commands.items():
     command(app, _name, _function)
-_of_data = typer.Typer(help="Inspect logged decisions, convert and seal their files.")
-for _name, _function in data.COMMANDS.items():
-    command(_of_data, _name, _function)
-app.add_typer(_of_data, name="data")
+_parts = {
+    "data": (data.COMMANDS, "Inspect logged decisions, convert and seal their files."),
+    "serve": (serve.COMMANDS, "Decide over HTTP: make a deployment, serve it, operate it, rehearse it."),
+    "audit": (audit.COMMANDS, "Check, replay and export the audit trail of a deployment."),
+}
+for _part, (_commands, _about) in _parts.items():
+    _of_part = typer.Typer(help=_about)
+    for _name, _function in _commands.items():
+        command(_of_part, _name, _function)
+    app.add_typer(_of_part, name=_part)
 
 
 def _complain_of_defect(problem: Exception) -> int:

@@ -36,7 +36,7 @@ OF_PLANS = (
         "worlds",
     ),
     *("world_prior", "kappa", "pessimism", "risk", "seed", "rules", "step_bound", "after_refusal", "holdout"),
-    *("more_visits", "labels", "source", "progress"),
+    *("more_visits", "columns", "labels", "first_step", "source", "progress"),
 )
 
 
@@ -161,7 +161,9 @@ def _siblings(
     options = PreviewOptions(
         etas=[0.0 if spec.eta is None else spec.eta],
         horizon=of_problem.horizon,
+        columns=reading.columns(),
         labels=reading.labels(),
+        first_step=reading.first_step,
         **declared,
     )
     told = make_problem(log, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,10 @@ class ReadOptions:
 
     Args:
         column: A column of the file that is called otherwise, such as episode=patient; repeat for more.
-        label: The texts of state or action in the order of their numbers, such as action=wait,treat.
+        label: The texts of state or action in the order of their numbers, such as action=wait,treat; a text
+            with a comma is in double quotes.
         discretiser: A saved discretiser, for files with columns state_0, state_1 and so on.
+        first_step: The number of every episode's first step in the file, 0 or 1.
         ignore_extra: Ignore all other columns.
         drop_bad_episodes: Leave out episodes with missing or unreadable values or steps, and say which.
         cut_at_horizon: Take endings at the last step of the longest episodes for cuts by the clock.
@@ -45,6 +48,7 @@ class ReadOptions:
     column: Annotated[Sequence[str], "OURS=THEIRS"] = ()
     label: Annotated[Sequence[str], "COLUMN=TEXT,..."] = ()
     discretiser: Path | None = None
+    first_step: int = 0
     ignore_extra: bool = False
     drop_bad_episodes: bool = False
     cut_at_horizon: bool = False
@@ -52,12 +56,16 @@ class ReadOptions:
     def labels(self) -> dict[str, list[str]]:
         """Return the texts of states and actions."""
         texts = _assignments("label", self.label)
-        return {name: [text.strip() for text in value.split(",")] for name, value in texts.items()}
+        return {name: _listed(value) for name, value in texts.items()}
+
+    def columns(self) -> dict[str, str]:
+        """Return the names of columns by ours."""
+        return _assignments("column", self.column)
 
     def given(self) -> dict[str, Any]:
         """Return the options of `chary.data.read_log` that were given."""
-        told = {"columns": _assignments("column", self.column), "labels": self.labels()}
-        flags = {name: getattr(self, name) for name in ("ignore_extra", "drop_bad_episodes")}
+        told = {"columns": self.columns(), "labels": self.labels()}
+        flags = {name: getattr(self, name) for name in ("first_step", "ignore_extra", "drop_bad_episodes")}
         return {name: value for name, value in (told | flags).items() if value}
 
     def arguments(self) -> list[str]:
@@ -65,6 +73,7 @@ class ReadOptions:
         words = [word for each in self.column for word in ("--column", each)]
         words += [word for each in self.label for word in ("--label", each)]
         words += [] if self.discretiser is None else ["--discretiser", str(self.discretiser)]
+        words += ["--first-step", str(self.first_step)] if self.first_step else []
         flags = ("ignore_extra", "drop_bad_episodes", "cut_at_horizon")
         return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)]
 
@@ -75,15 +84,27 @@ class ReadOptions:
         saved = None if self.discretiser is None else load_discretiser(self.discretiser)
         log = read_log(
             file,
-            columns=_assignments("column", self.column),
+            columns=self.columns(),
             labels=self.labels(),
             discretiser=saved,
+            first_step=self.first_step,
             ignore_extra=self.ignore_extra,
             drop_bad_episodes=self.drop_bad_episodes,
         )
         if log.dropped is not None:
             say(log.dropped.describe(), error=True)
         return log.cut_at() if self.cut_at_horizon else log
+
+
+def _listed(texts: str) -> list[str]:
+    """Return texts that are separated by commas, those that contain one in double quotes.
+
+    Example:
+        >>> _listed('wait, treat'), _listed('"new, tired","new, fresh"')
+        (['wait', 'treat'], ['new, tired', 'new, fresh'])
+    """
+    (row,) = csv.reader([texts.replace("\n", " ").replace("\r", " ")], skipinitialspace=True)
+    return [text.strip() for text in row]
 
 
 def _assignments(option: str, given: Sequence[str]) -> dict[str, str]:
@@ -156,7 +177,7 @@ def _inspect(
             _list(problem, as_json=as_json)
         raise
     found = inspect(log, sizes.setting(log))
-    say(json_line(found.to_json()) if as_json else found.describe())
+    say(json_line(found.to_json()) if as_json else found.describe(options.labels()))
 
 
 def _list(problem: InvalidLog, *, as_json: bool) -> None:

@@ -9,10 +9,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from time import monotonic
 from typing import Any
 
 from chary.texts import visible
 
+# Without a terminal, seconds until progress is first told, and between two lines of it.
+FIRST_LINE, NEXT_LINE = 10.0, 30.0
 # Where the texts about a name begin, and where they end, in columns.
 INDENT, NARROW = 10, 80
 
@@ -90,7 +93,7 @@ def _bars() -> Any:
 
 @contextmanager
 def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
-    """Yield a function that makes progress bars on stderr, one per label; without a terminal, none is shown.
+    """Yield a function that makes progress bars on stderr, one per label; without a terminal, plain lines.
 
     Set `compiles` if this process compiles and runs kernels itself; if it only waits for others, Ctrl-C acts
     at once.
@@ -101,13 +104,22 @@ def progress(*, compiles: bool = True) -> Iterator[Callable[[str], Report]]:
             def bar(label: str) -> Report:
                 # Until the first report there is no total and the bar pulses: kernels are being compiled.
                 task = None if bars is None else bars.add_task(visible(label), total=None)
+                started = monotonic()
+                due = started + FIRST_LINE
 
                 def report(done: int, total: int) -> None:
+                    nonlocal due
                     check()
-                    if bars is None:
-                        log.debug("%s: %d of %d", label, done, total)
-                    else:
+                    if bars is not None:
                         bars.update(task, completed=done, total=total)
+                        return
+                    log.debug("%s: %d of %d", label, done, total)
+                    now = monotonic()
+                    if now >= due and done < total:
+                        due = now + NEXT_LINE
+                        # At once: whoever reads along in a file wants to know.
+                        say(f"{label}: {done:,} of {total:,} after {now - started:.0f} s", error=True)
+                        sys.stderr.flush()
 
                 return report
 

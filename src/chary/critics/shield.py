@@ -11,15 +11,16 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition, batch
+from chary.agents._batch import batch
+from chary.agents._episodes import EpisodeId, Episodes, OpenEpisode, Transition
 from chary.agents._stats import refused_shares
-from chary.agents._step_api import StepAPI
+from chary.agents._step_api import Reports
 from chary.agents._steps import as_transition, observed_steps, steps_from
 from chary.arrays import Floats
 from chary.critics.bounds import CriticBounds
 from chary.critics.plan import Allowed, CriticPlan
 from chary.critics.protocol import Array, as_masks, as_numbers
-from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_integer
+from chary.errors import InvalidAction, InvalidData, InvalidSetting, check_index, check_integer
 from chary.shield import Decision, Ledger, Rule
 from chary.shield.decision import afford, room
 from chary.shield.rule import NO_STEP_BOUND
@@ -55,7 +56,7 @@ class _Question(NamedTuple):
 
 
 @final
-class CriticShield(StepAPI[Array, _Pinned]):
+class CriticShield(Reports[Array, _Pinned]):
     """A guard of proposals: plays the baseline wherever the critics find that the budget is too small.
 
     A proposal costs what `CriticPlan` charges for it; the ledger of the episode and `rule` decide. The budget
@@ -287,6 +288,12 @@ class CriticShield(StepAPI[Array, _Pinned]):
         shield = cls(bounds, rule, n_actions=n_actions, horizon=horizon, allowed=allowed, memory=memory)
         load_sealed(path, KIND, "a critic shield", shield._restore)
         return shield
+
+    def _allowed(self, name: str, s: Array, action: object) -> int:
+        return check_index(name, action, self.n_actions, error=InvalidAction)
+
+    def _reported(self, now: _Open, t: int) -> None:
+        """Do nothing: nobody learns from what was played."""
 
     def _settle(self, now: _Open) -> None:
         self._episodes.settle(now, _release)

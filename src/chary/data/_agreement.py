@@ -33,6 +33,8 @@ def check_known(
             )
         check_shape(log, setting, places)
         if not places.faults:
+            log = log.with_endings_of(setting)
+            places = places._replace(number=log.row)
             _check_rewards(log, setting.scale, REWARD_TOLERANCE * setting.scale.span, places)
             _check_declared(log, setting, places)
             _check_endings(log, setting, places)
@@ -168,7 +170,7 @@ def _check_endings(log: Log, setting: Setting, places: Places) -> None:
             if starts[i]
             else f"a step to such a state, {log.next_state[i]},"
         ),
-        "Give endings a separate state: log.with_own_ending()."
+        "Give endings a separate state: Setting.declare(early_endings=True), or log.with_own_ending()."
         + (
             " If only the clock ended them: log.cut_at() (--cut-at-horizon)."
             if ended_by_clock(log).any()
@@ -183,5 +185,5 @@ def _check_endings(log: Log, setting: Setting, places: Places) -> None:
             lambda i: "true",
             "If only the clock ended them: log.cut_at() (--cut-at-horizon)."
             if ended_by_clock(log).any()
-            else "Pad episodes with reward 0: log.padded(horizon).",
+            else "Use Setting.declare(early_endings=True), or pad with reward 0: log.padded(horizon).",
         )

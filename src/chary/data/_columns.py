@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -12,13 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary import texts
 from chary.arrays import Bools, Floats, Ints
-from chary.errors import LARGEST, InvalidData, InvalidLog, as_whole
+from chary.errors import LARGEST, InvalidData, InvalidLog, InvalidSetting, as_whole, check_integer
 
 COLUMNS = ("episode", "t", "state", "action", "reward", "next_state", "terminated")
 OBSERVED = ("state", "next_state")
 
 # The kind of each column.
 KINDS = dict.fromkeys(COLUMNS, "whole") | {"episode": "id", "reward": "real", "terminated": "truth"}
+# The pairs of texts that stand for false and true.
+STYLES = ({"0": False, "1": True}, {"false": False, "true": True}, {"no": False, "yes": True})
 RULES = {
     "whole": "be a whole number >= 0",
     "real": "be a finite number",
@@ -34,6 +37,8 @@ MEND_MISSING = (
 # How many values of one fault are kept, and how many other faults one message names.
 VALUES_KEPT = 1000
 FAULTS_NAMED = 3
+# So many texts of a column, of so many characters together, are named where labels are missing.
+LABELS_TOLD, LONGEST_TOLD = 20, 220
 
 
 class Fault(NamedTuple):
@@ -154,24 +159,45 @@ def as_kind(kind: str, name: str, column: NDArray[Any], places: Places) -> NDArr
         values, wrong = several(column)
     else:
         example = f" such as {shown(column[0])}" if len(column) else ""
-        way_out = f" {list_labels(name)}" if column.dtype.kind in "US" else ""
+        way_out = f" {list_labels(name, column)}" if column.dtype.kind in "US" else ""
         raise InvalidData(
             f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.{way_out}"
         )
     missing = wrong & _missing(column)
     places.refuse(name, "have a value in every row", missing, lambda i: "a missing value", MEND_MISSING)
     wrong &= ~missing
-    way_out = list_labels(name) if wrong.any() and isinstance(column[wrong][0], str) else ""
+    way_out = (
+        list_labels(name, column[wrong].tolist()) if wrong.any() and isinstance(column[wrong][0], str) else ""
+    )
     places.refuse(name, RULES[kind], wrong, lambda i: shown(column[i]), way_out)
     return values
 
 
-def list_labels(name: str) -> str:
-    """Return the way out for a column that may have labels, where it contains texts."""
+def style_of(texts: Iterable[str]) -> dict[str, bool]:
+    """Return the pair of texts that the first readable cell has; a column has only one."""
+    return next((style for text in texts for style in STYLES if text in style), {})
+
+
+def worded(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column of texts such as yes and no as booleans; what cannot be read stays as it is."""
+    if column.dtype.kind not in "OUT" or not all(isinstance(value, str) for value in column.tolist()):
+        return column
+    cells = [text.strip().lower() for text in column.tolist()]
+    style = style_of(cells)
+    told = [style.get(cell, text) for cell, text in zip(cells, column.tolist(), strict=True)]
+    return np.array(told, dtype=object)
+
+
+def list_labels(name: str, values: Iterable[Any]) -> str:
+    """Return the way out for a column that may have labels and contains texts; few ones are named."""
     if name not in (*OBSERVED, "action"):
         return ""
-    column = name.removeprefix("next_")
-    return f"If these are texts, list them: labels={{{column!r}: [...]}} (--label {column}=...)."
+    labelled = name.removeprefix("next_")
+    found = sorted({str(value).strip() for value in values} - {""})
+    told = ", ".join(json.dumps(text, ensure_ascii=False) for text in found[:LABELS_TOLD])
+    few = len(found) <= LABELS_TOLD and len(told) <= LONGEST_TOLD and told.isprintable()
+    texts = f", {told}, by" if few else " by"
+    return f"If these are texts, list them{texts} labels={{{labelled!r}: [...]}} (--label {labelled}=...)."
 
 
 def as_ids(name: str, column: NDArray[Any], places: Places) -> tuple[Ints, tuple[str, ...]]:
@@ -276,10 +302,27 @@ READERS: dict[str, tuple[str, str, type[np.generic], Callable[[object], Any], Ca
 }
 
 
-def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
+def check_first_step(first_step: object) -> int:
+    """Return the number that the first step of an episode has, 0 or 1."""
+    first = check_integer("first_step", first_step, minimum=0)
+    if first > 1:
+        raise InvalidSetting(f"'first_step' must be 0 or 1, got {shown(first_step)}.")
+    return first
+
+
+def from_zero(t: Ints, first: int, places: Places) -> Ints:
+    """Return steps counted from `first` on as steps counted from 0 on."""
+    # A value that could not be read is 0 here, and has its own fault.
+    below = (t < first) & ~places.faulty()
+    places.refuse("t", f"be at least {first}, the first step", below, lambda i: str(t[i]))
+    return np.maximum(t - first, 0)
+
+
+def check_steps(columns: dict[str, NDArray[Any]], places: Places, first: int = 0) -> None:
     """Raise InvalidLog unless sorted columns are whole episodes, step by step, or collect what is wrong.
 
-    Of an episode, the first rule that it breaks is collected: others would follow from it.
+    Of an episode, the first rule that it breaks is collected: others would follow from it. `first` is the
+    number of the first step where the columns come from.
     """
     episode, t, state = columns["episode"], columns["t"], columns["state"]
     same = np.concatenate([[False], episode[1:] == episode[:-1]])
@@ -287,14 +330,14 @@ def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
     after = np.minimum(np.arange(len(t)) + 1, len(t) - 1)
 
     def step(i: int) -> str:
-        return f"episode {episode[i]}, t {t[i]}"
+        return f"episode {episode[i]}, t {t[i] + first}"
 
     def refuse(name: str, rule: str, wrong: Bools, got: Callable[[int], str], way_out: str = "") -> None:
         if wrong.any() and places.faults:
             wrong = wrong & ~np.isin(episode, episode[places.faulty()])
         places.refuse(name, rule, wrong, got, way_out)
 
-    from_one = len(t) > 0 and t.min() == 1
+    from_one = len(t) > 0 and t.min() == 1 and not first
     refuse(
         "t",
         "be different for every step of an episode",
@@ -303,10 +346,10 @@ def check_steps(columns: dict[str, NDArray[Any]], places: Places) -> None:
     )
     refuse(
         "t",
-        "count 0, 1, 2, ... within an episode",
+        f"count {first}, {first + 1}, {first + 2}, ... within an episode",
         t != np.where(same, t[before] + 1, 0),
-        lambda i: f"{step(i)}, {f'after t {t[before[i]]},' if same[i] else 'as its first step'}",
-        "No row has step 0: if steps are counted from 1, subtract 1." if from_one else "",
+        lambda i: f"{step(i)}, {f'after t {t[before[i]] + first},' if same[i] else 'as its first step'}",
+        "No row has step 0. If steps are counted from 1: first_step=1 (--first-step 1)." if from_one else "",
     )
     refuse(
         "terminated",

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.data._columns import (
+    LABELS_TOLD,
     MEND_MISSING,
     MISSING,
     RULES,
@@ -23,6 +24,7 @@ from chary.data._columns import (
     Fault,
     list_labels,
     shown,
+    style_of,
     text_of,
     where,
 )
@@ -44,8 +46,6 @@ REAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 ALL_DIGITS = re.compile(r"[0-9\n]*")
 ALL_REALS = re.compile(r"[-+.0-9eE\n]*")
 SAFE_DIGITS = 18
-# The pairs of texts that a column of booleans may consist of.
-STYLES = ({"0": False, "1": True}, {"false": False, "true": True}, {"no": False, "yes": True})
 
 
 def csv_table(
@@ -166,6 +166,7 @@ class _Column:
         self.name, self.kind = name, kind
         self.wrong: list[int] = []
         self._got: list[str] = []
+        self._texts: dict[str, None] = {}
         self._parts: list[NDArray[Any]] = []
         self._style: dict[str, bool] = {}
 
@@ -181,6 +182,8 @@ class _Column:
         self.wrong += rows[bad].tolist()
         self._got += [texts[i] for i in bad[: VALUES_KEPT - len(self._got)]]
         if bad:
+            if len(self._texts) <= LABELS_TOLD:
+                self._texts |= dict.fromkeys(texts[i] for i in bad)
             found = [0 if value is None else value for value in found]
         self._parts.append(np.asarray(found))
 
@@ -203,15 +206,13 @@ class _Column:
         elif self.name == "episode":
             way_out = "Episodes are numbers if the first row has a number, and texts if it has a text."
         else:
-            way_out = list_labels(self.name)
+            way_out = list_labels(self.name, self._texts)
         return Fault(self.name, rule, "row", self.wrong, [_described(each) for each in self._got], way_out)
 
     def _truths(self, texts: Sequence[str]) -> list[Any]:
         cells = {text: text.strip().lower() for text in set(texts)}
         if not self._style:
-            # The first cell decides: a column that changes its style was joined from two.
-            fitting = (style for text in texts for style in STYLES if cells[text] in style)
-            self._style = next(fitting, {})
+            self._style = style_of(cells[text] for text in texts)
         return [self._style.get(cells[text]) for text in texts]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary._workers import machine_memory
-from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled
+from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled, worded
 from chary.data._csv import csv_begun, csv_table
 from chary.data._parquet import frame_column, interchanged, parquet_frame
 from chary.data._seals import check_seal
@@ -34,13 +34,13 @@ class Table(ABC):
         self,
         name: str,
         header: Sequence[str],
-        columns: Mapping[str, str],
-        labels: Mapping[str, Sequence[str]],
+        columns: Mapping[str, str] | None,
+        labels: Mapping[str, Sequence[str]] | None,
     ) -> None:
         self.name, self.names = name, ()
-        self.header = self._renamed(list(header), _checked_names(columns))
+        self.header = self._renamed(list(header), checked_names(columns))
         self._labels = {
-            each: texts for column, texts in _checked_labels(labels).items() for each in LABELLED[column]
+            each: texts for column, texts in checked_labels(labels).items() for each in LABELLED[column]
         }
 
     names: tuple[str, ...]
@@ -70,12 +70,13 @@ class Table(ABC):
         if doubled is not None:
             raise InvalidData(f"{self.name!r} must have every column once, got {doubled!r} twice in row 1.")
         extra = [name for name in self.header if name not in wanted]
-        for name in wanted:
-            if name not in self.header:
-                raise InvalidData(
-                    f"{self.name!r} must have the columns {', '.join(wanted)}, got no {name!r}."
-                    f"{did_you_mean(name, extra) or self._other_name(name, extra)}"
-                )
+        missing = [name for name in wanted if name not in self.header]
+        if missing:
+            raise InvalidData(
+                f"{self.name!r} must have the columns {', '.join(wanted)}, got no "
+                f"{', '.join(map(repr, missing))}."
+                f"{did_you_mean(missing[0], extra) or self._other_name(missing[0], extra)}"
+            )
         if extra and not ignore_extra:
             raise InvalidData(
                 f"{self.name!r} must have the columns {', '.join(wanted)} alone, got {extra[0]!r} too."
@@ -131,7 +132,9 @@ class Table(ABC):
 class FileTable(Table):
     """A CSV or Parquet file."""
 
-    def __init__(self, path: Path, columns: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, path: Path, columns: Mapping[str, str] | None, labels: Mapping[str, Sequence[str]] | None
+    ) -> None:
         self._path, content = path, read_file(path, largest=machine_memory() // MEMORY_PER_BYTE)
         check_seal(path, content)
         if not content:
@@ -155,7 +158,9 @@ class FileTable(Table):
 class FrameTable(Table):
     """A data frame of Polars, pandas or another library that has columns by name, or a dictionary of them."""
 
-    def __init__(self, frame: Any, columns: Mapping[str, str], labels: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, frame: Any, columns: Mapping[str, str] | None, labels: Mapping[str, Sequence[str]] | None
+    ) -> None:
         # Polars, pandas and their like call them `columns`; Arrow calls them `column_names`.
         names = frame if isinstance(frame, Mapping) else getattr(frame, "column_names", None)
         names = getattr(frame, "columns", ()) if names is None else names
@@ -188,14 +193,22 @@ def _of_frame(
             raise InvalidData(f"{each!r} must be as long as the other columns, {size}, got {len(array)}.")
     places = Places(np.arange(1, size + 1), "row", faults)
     columns = {
-        each: array if kinds[each] in ("id", "any") else as_kind(kinds[each], each, array, places)
+        each: array
+        if kinds[each] in ("id", "any")
+        else as_kind(kinds[each], each, _said(kinds[each], array), places)
         for each, array in arrays.items()
     }
     return columns, places
 
 
-def _checked_names(columns: object) -> dict[str, str]:
+def _said(kind: str, column: NDArray[Any]) -> NDArray[Any]:
+    return worded(column) if kind == "truth" else column
+
+
+def checked_names(columns: object) -> dict[str, str]:
     """Return the user's names of columns by ours."""
+    if columns is None:
+        return {}
     if not isinstance(columns, Mapping) or not all(
         isinstance(each, str) for pair in columns.items() for each in pair
     ):
@@ -212,8 +225,10 @@ def _checked_names(columns: object) -> dict[str, str]:
     return dict(columns)
 
 
-def _checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
+def checked_labels(labels: object) -> dict[str, tuple[str, ...]]:
     """Return the texts of states and actions in the order of their numbers."""
+    if labels is None:
+        return {}
     if not isinstance(labels, Mapping) or not labels.keys() <= LABELLED.keys():
         raise InvalidSetting(
             f"'labels' must map state or action to lists of texts, got {shown(labels)}. Example: "

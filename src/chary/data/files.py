@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from chary.arrays import Bools, Floats
 from chary.data._agreement import check_known
-from chary.data._columns import COLUMNS, KINDS, Places, check_steps, refusal, sorted_order
+from chary.data._columns import (
+    COLUMNS,
+    KINDS,
+    Places,
+    check_first_step,
+    check_steps,
+    from_zero,
+    refusal,
+    sorted_order,
+)
 from chary.data._parquet import parquet_bytes
 from chary.data._seals import seal_of, write_seal
 from chary.data._tables import FileTable, Table
@@ -31,6 +40,7 @@ def read_log(
     columns: Mapping[str, str] | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
     discretiser: Discretiser | None = None,
+    first_step: int = 0,
     ignore_extra: bool = False,
     drop_bad_episodes: bool = False,
     **known: Unpack[Known],
@@ -50,6 +60,7 @@ def read_log(
         labels: The texts of `state` (and `next_state`) or `action` in the order of their numbers, where the
             file has texts: `{"action": ["wait", "treat"]}`.
         discretiser: A function from observations to states.
+        first_step: The number of every episode's first step in the file, 0 or 1; in the log it is 0.
         ignore_extra: Whether other columns are ignored; otherwise they are an error.
         drop_bad_episodes: Whether episodes with missing or unreadable values, or steps that do not follow
             from each other, are left out, see `Log.dropped`. Values that contradict what is known about the
@@ -62,8 +73,9 @@ def read_log(
         InvalidSetting: if the file does not fit these options.
     """
     return log_of_table(
-        FileTable(_as_path(path), columns or {}, labels or {}),
+        FileTable(_as_path(path), columns, labels),
         discretiser=discretiser,
+        first_step=first_step,
         ignore_extra=ignore_extra,
         drop_bad_episodes=drop_bad_episodes,
         known=known,
@@ -74,24 +86,27 @@ def log_of_table(
     table: Table,
     *,
     discretiser: Discretiser | None,
+    first_step: int,
     ignore_extra: bool,
     drop_bad_episodes: bool,
     known: Known,
 ) -> Log:
     """Return the log in a table, see `read_log`."""
+    first = check_first_step(first_step)
     dimensions = table.check_header(continuous=discretiser is not None, ignore_extra=ignore_extra)
     if discretiser is None:
         columns, places = table.read(KINDS)
     else:
         columns, places = table.observations(("episode", "t", "action", "reward", "terminated"), dimensions)
         discretise(discretiser, columns, places)
+    columns["t"] = from_zero(columns["t"], first, places)
     episode, faults = columns["episode"], places.faults
     assert faults is not None
     certain = all(fault.column != "episode" for fault in faults)
     # Episodes with faults in their cells would look broken, too: their steps are not compared.
     good = ~np.isin(episode, episode[places.faulty()])
     part, here = _sorted(columns, places.among(good)._replace(faults=[]), good)
-    check_steps(part, here)
+    check_steps(part, here, first)
     faults += here.faults or ()
     good &= ~np.isin(episode, episode[places.faulty()])
     if faults and not (drop_bad_episodes and certain and good.any()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from chary.arrays import Bools, Ints
 from chary.data._agreement import ended_by_clock
 from chary.data._columns import plural
+from chary.data._tables import checked_labels
 from chary.data.logs import Log, check_log
 from chary.mdp.setting import REWARD_TOLERANCE, Setting
 
@@ -83,10 +85,18 @@ class Inspection:
         values["suspicions"] = [asdict(each) for each in self.suspicions]
         return values
 
-    def describe(self) -> str:
-        """Return a page of plain text."""
-        least = ", ".join(f"({s}, {a}) {n}" for s, a, n in self.least_seen)
-        ends = ", ".join(map(str, self.terminal_states[:NAMED])) or "none"
+    def describe(self, labels: Mapping[str, Sequence[str]] | None = None) -> str:
+        """Return a page of plain text, in which `labels`, as for `read_log`, name states and actions."""
+        texts = checked_labels(labels)
+
+        def named(column: str, number: int) -> str:
+            known = texts.get(column, ())
+            return known[number] if number < len(known) else str(number)
+
+        apart = "; " if texts else ", "
+        pairs = [(apart.join([named("state", s), named("action", a)]), n) for s, a, n in self.least_seen]
+        least = ", ".join(f"({pair}) {visits}" for pair, visits in pairs)
+        ends = ", ".join(named("state", s) for s in self.terminal_states[:NAMED]) or "none"
         if len(self.terminal_states) > NAMED:
             ends += f" and {len(self.terminal_states) - NAMED} more"
         lines = [
@@ -104,7 +114,7 @@ class Inspection:
                 f"{self.pairs_seen} of {self.pairs_possible} seen ({self.coverage:.1%}), "
                 f"{self.pairs_seen_once} once, median {self.median_visits:g} visits",
             ),
-            ("least seen", f"{least} (state, action) visits"),
+            ("least seen", f"{least} (state{apart}action) visits"),
             ("rewards", f"{self.lowest_reward:g} to {self.highest_reward:g}"),
             ("mean return", f"{self.mean_return:g}"),
             ("terminal states", ends),
@@ -218,11 +228,14 @@ def _odd_rewards(log: Log) -> list[Suspicion]:
 
 
 def _odd_endings(log: Log, setting: Setting | None) -> list[Suspicion]:
+    if setting is not None and setting.ending is not None:
+        # Declared: agents take care of them.
+        return []
     starts, leads = log.past_endings(() if setting is None else np.flatnonzero(setting.terminal))
     named = np.union1d(log.state[starts], log.next_state[leads])[:NAMED].tolist()
     rule = (
         f"a step from or to a state that ends other episodes ({', '.join(map(str, named))}), which agents "
-        "refuse: give endings a separate state with log.with_own_ending()"
+        "refuse unless the setting has early_endings=True"
     )
     return _suspicion(log, "ending", starts | leads, rule)
 

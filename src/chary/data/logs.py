@@ -188,6 +188,7 @@ class Log:
         columns: Mapping[str, str] | None = None,
         labels: Mapping[str, Sequence[str]] | None = None,
         discretiser: Any = None,
+        first_step: int = 0,
         ignore_extra: bool = False,
         drop_bad_episodes: bool = False,
         **known: Unpack[Known],
@@ -214,8 +215,9 @@ class Log:
         from chary.data.files import log_of_table
 
         return log_of_table(
-            FrameTable(frame, columns or {}, labels or {}),
+            FrameTable(frame, columns, labels),
             discretiser=discretiser,
+            first_step=first_step,
             ignore_extra=ignore_extra,
             drop_bad_episodes=drop_bad_episodes,
             known=known,
@@ -351,7 +353,7 @@ class Log:
             InvalidData: if the log does not agree with the setting, see `checked`.
         """
         check_setting(setting)
-        self.checked(setting=setting)
+        self = self.checked(setting=setting).with_endings_of(setting)
         # Only the rows are needed; these bounds are the cheapest to update with them.
         knowledge = Knowledge.empty(setting, Bounds(family="hoeffding"), episodes=1, total_episodes=1)
         pairs = setting.pair_index[self.state, self.action]
@@ -424,6 +426,29 @@ class Log:
         row = np.concatenate([self.row, self.row[after]])
         ended = np.zeros(len(row), dtype=bool)
         return self._with({**columns, "terminated": ended}, row)
+
+    def with_endings_of(self, setting: Setting) -> Log:
+        """Return the log with early endings as a setting with `early_endings=True` has them.
+
+        Another setting changes nothing. Agents do the same by themselves, with what `warm_start` and
+        `observe` receive.
+
+        Example:
+            >>> clinic = Setting.declare(
+            ...     n_states=3, n_actions=2, horizon=3, reward_range=(-1, 0), early_endings=True
+            ... )
+            >>> log = Log.from_transitions([[Transition(0, 1, -0.5, 2, True)]])
+            >>> log.with_endings_of(clinic).state.tolist()
+            [0, 3, 3]
+        """
+        check_setting(setting)
+        early = self.terminated & ~setting.terminal[np.minimum(self.next_state, setting.n_states - 1)]
+        if setting.ending is None or not early.any():
+            return self
+        if setting.terminal[setting.ending]:
+            led = {**self.columns(), "next_state": np.where(early, setting.ending, self.next_state)}
+            return self._with(led, self.row)
+        return self.padded(setting.horizon, setting.ending)
 
     def cut_at(self, horizon: int | None = None) -> Log:
         """Return the log with episodes of full length cut off instead of terminated.

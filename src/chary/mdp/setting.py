@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Bools, Floats, Ints, frozen
-from chary.errors import InvalidMDP, InvalidSetting, check_integer, check_real, check_type
+from chary.errors import InvalidMDP, InvalidSetting, check_integer, check_real, check_truth, check_type
 from chary.mdp import _checks as checks
+from chary.mdp._endings import policy_with_ending, reward_with_ending, support_with_ending, with_ending
 from chary.mdp._rewards import (
     REWARD_TOLERANCE,
     KnownReward,
@@ -50,7 +51,8 @@ class Setting:
     Pairs (s, a) with a allowed in s are numbered by s, then a: the pairs of state s are
     `pair_start[s]:pair_start[s + 1]`, `pair_action[p]` is the action and `pair_index[s, a]` the
     number (-1 where not allowed). `support[p]` is the declared number of possible successors (S
-    by default). `known` is None where rewards are estimated.
+    by default). `known` is None where rewards are estimated. `ending` is the separate state of early
+    endings, None where they have none.
     """
 
     n_states: int
@@ -65,6 +67,7 @@ class Setting:
     support: Ints
     known: KnownReward | None = None
     scale: RewardScale = RewardScale()  # noqa: RUF009 - an immutable value
+    ending: int | None = None
 
     @property
     def n_pairs(self) -> int:
@@ -95,6 +98,8 @@ class Setting:
             "terminal": self.terminal,
             "support": self.support,
         }
+        if self.ending is not None:
+            arrays["ending"] = np.array([self.ending])
         known = {} if self.known is None else self.known._asdict()
         return arrays | {f"known.{name}": array for name, array in known.items()}
 
@@ -136,9 +141,11 @@ class Setting:
             ascending = first | (np.diff(successor, prepend=-1) > 0)
             fits &= bool((ascending & (successor >= 0) & (successor < S)).all())
             fits &= all(bool(((each >= 0) & (each <= 1)).all()) for each in (reward, *other))
+        ending = int(read("ending", arrays, (1,), np.int64)[0]) if "ending" in arrays else None
+        fits &= ending is None or (0 <= ending < S and told.pair_index[ending, 1:].max(initial=-1) < 0)
         if not fits:
             raise InvalidMDP(f"'arrays' must describe a setting of {P} pairs, got others.")
-        return replace(told, support=frozen(support), known=known)
+        return replace(told, support=frozen(support), known=known, ending=ending)
 
     @property
     def digest(self) -> str:
@@ -164,6 +171,7 @@ class Setting:
         scale: RewardScale | None = None,
         reward_range: tuple[float, float] | None = None,
         reward: Reward | None = None,
+        early_endings: bool = False,
     ) -> Setting:
         """Describe a problem of which only the shape is known, for use with the step API.
 
@@ -187,6 +195,9 @@ class Setting:
                 state and action, or of state, action and next state, that returns a reward in the user's
                 units, None (NaN in a table) for a next state that cannot follow. Agents use it with
                 `reward="known"`.
+            early_endings: Whether episodes may end before the horizon in any state. A separate state is added
+                for that, after all others: agents and logs lead every ending to it by themselves, where
+                nothing more is earned. Rewards can then also be 0.
 
         Raises:
             InvalidMDP: if a shape, a mask or a number is invalid.
@@ -197,6 +208,11 @@ class Setting:
             100.0
             >>> Setting.declare(n_states=3, n_actions=2, horizon=5, reward=lambda s, a: 8.0 * s - a).scale
             RewardScale(low=-1.0, high=16.0)
+            >>> clinic = Setting.declare(
+            ...     n_states=12, n_actions=3, horizon=6, reward_range=(-900, 0), early_endings=True
+            ... )
+            >>> clinic.n_states, clinic.ending
+            (13, 12)
         """
         S = check_integer("n_states", n_states, minimum=1, error=InvalidMDP)
         A = check_integer("n_actions", n_actions, minimum=1, error=InvalidMDP)
@@ -212,12 +228,20 @@ class Setting:
         if table is not None and reward_range is None and scale is None:
             reward_range = range_of(table, mask)
         scale = RewardScale.of(next((each for each in (reward_range, scale) if each is not None), (0.0, 1.0)))
-        if scale.low != 0.0 and ends.any():
+        if early := check_truth("early_endings", early_endings, error=InvalidMDP):
+            scale = RewardScale(min(scale.low, 0.0), max(scale.high, 0.0))
+        offset, ending = scale.low != 0.0, None
+        if offset and ends.any():
             raise InvalidMDP(
                 f"'{'reward_range' if own_units else 'scale'}' must start at 0 where episodes can end early, "
-                f"got {scale.low:g}: ending early would be rewarded. Pad episodes: make terminal states "
-                "absorbing with reward 0."
+                f"got {scale.low:g}: ending early would be rewarded. Use early_endings=True and leave "
+                "terminal states out, or make them absorbing with reward 0."
             )
+        successors = checks.as_support(support, mask, S, A)
+        if early:
+            mask, ends = with_ending(mask, ends, offset)
+            successors, table = support_with_ending(successors, offset), reward_with_ending(table)
+            ending, S = S, S + 1
         gamma = check_real("discount", discount, low=0.0, high=1.0, open_low=True, error=InvalidMDP)
         cap = H if value_cap is None else value_cap
         if own_units and value_cap is not None:
@@ -235,9 +259,10 @@ class Setting:
             pair_index=pair_index,
             terminal=frozen(ends),
             value_cap=check_real("value_cap", cap, low=0.0, open_low=True, open_high=True, error=InvalidMDP),
-            support=checks.as_support(support, mask, S, A),
+            support=frozen(successors),
             known=None if table is None else known_reward(table, mask, scale),
             scale=scale,
+            ending=ending,
         )
 
 
@@ -262,8 +287,8 @@ def as_policy(name: str, policy: ArrayLike, setting: Setting) -> Ints:
     Raises:
         InvalidSetting: if it plays an action that is not allowed.
     """
-    table = checks.as_numbers(name, policy, InvalidSetting)
     S, A = setting.n_states, setting.n_actions
+    table = policy_with_ending(checks.as_numbers(name, policy, InvalidSetting), S, A, setting.ending)
     if table.shape == (S, A):
         weights = checks.as_floats(name, table)
         preferred = np.asarray(weights.max(axis=1) > 0)[~setting.terminal]

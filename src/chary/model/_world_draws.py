@@ -13,6 +13,9 @@ from chary.arrays import Bools, Floats, Ints
 from chary.mdp import Setting
 from chary.model.rows import find_place
 
+# Single precision keeps shares of this total; next to a transition counted it is nothing.
+LEAST_TOTAL = 1e-30
+
 
 class WorldRows(NamedTuple):
     """The rows of all worlds as kernels read them; L worlds are the last axis.
@@ -207,16 +210,18 @@ def draw_flat_into(
     start: Ints,
     successor: Ints,
     n_states: int,
-    pools: Floats,
-    weight: float,
+    kinds: NDArray[np.int8],
+    flat: int,
+    flat_weights: Floats,
     generator: np.random.Generator,
 ) -> None:
-    """Draw, where a row of a world is flat, Gamma(`weight`) for each possible successor, those seen first.
+    """Draw, where a row of a world is flat, a gamma variable for each possible successor, those seen first.
 
-    Which states the others are is not known: in every world they are drawn among those not seen.
+    Its shape is that of the row's kind, `flat_weights` from kind `flat` on. Which states the others are is
+    not known: in every world they are drawn among those not seen.
     """
     P = len(start) - 1
-    unseen = np.zeros(n_states, dtype=np.int32)
+    unseen, drawn = np.zeros(n_states, dtype=np.int32), np.zeros(n_states)
     for p in range(P):
         seen = start[p + 1] - start[p]
         n, e = 0, start[p]
@@ -226,11 +231,15 @@ def draw_flat_into(
             else:
                 unseen[n] = x
                 n += 1
-        for k in range(pools.shape[1]):
+        for k in range(kinds.shape[1]):
+            if kinds[p, k] < flat:
+                continue
             first, end = atom_start[k * P + p], atom_start[k * P + p + 1]
-            for i in range(first, end if pools[p, k] == 0.0 else first):
-                atom_weight[i] = generator.standard_gamma(weight)
+            weight, total = flat_weights[kinds[p, k] - flat], 0.0
+            for i in range(first, end):
                 j = i - first
+                drawn[j] = generator.standard_gamma(weight)
+                total += drawn[j]
                 if j < seen:
                     atom_state[i] = successor[start[p] + j]
                 else:
@@ -239,6 +248,14 @@ def draw_flat_into(
                     other = j + min(int(generator.random() * (n - j)), n - j - 1)
                     unseen[j], unseen[other] = unseen[other], unseen[j]
                     atom_state[i] = unseen[j]
+            if total == 0.0:
+                # Less than any number: so few possible successors that one of them has it all.
+                drawn[min(int(generator.random() * (end - first)), end - first - 1)] = LEAST_TOTAL
+                total = LEAST_TOTAL
+            # The shares of gamma variables do not depend on their sum: a small one is stored as a larger one.
+            scale = max(LEAST_TOTAL / total, 1.0)
+            for i in range(first, end):
+                atom_weight[i] = drawn[i - first] * scale
 
 
 @jit

@@ -4,7 +4,8 @@
 actions of s and backs off to the successor frequencies of the whole log with weight kappa, and
 P(. | s, a) ~ Dirichlet(alpha0 * p0). `flat` believes nothing of the kind: Dirichlet(1/2, ..., 1/2) over the
 declared number of successors. How close rows are to p0 differs from pair to pair: each has its own alpha0
-or, with `auto`, is flat. The shares of these kinds of rows among all pairs are unknown, too.
+or, with `auto`, is flat, with weight 1/2 or a smaller one: rows that resemble no others may lead to many
+states or to few. The shares of these kinds of rows among all pairs are unknown, too.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from chary.model.rows import pair_states
 
 PRIORS = ("auto", "shrunk", "flat")
 
-# The values of alpha0 that a pair may have. A row is of one of the kinds 0..KINDS - 1, `flat` being the last.
+# The values of alpha0 that a pair may have, and the weights of each possible successor in a row that is flat:
+# Jeffreys' prior, and two that expect few successors. A row is of one of the kinds 0..KINDS - 1, those from
+# FLAT on being flat. Saved agents have kinds in this order.
 ALPHAS = tuple(2.0**i for i in range(-2, 10))
+FLAT_WEIGHTS = (0.5, 0.1, 0.02)
 FLAT = len(ALPHAS)
-KINDS = FLAT + 1
-# The weight of each possible successor under `flat`: Jeffreys' prior.
-FLAT_WEIGHT = 0.5
+KINDS = FLAT + len(FLAT_WEIGHTS)
+# How the prior `auto` divides the share of flat rows among these weights; `flat` has the first alone.
+FLAT_SHARES = (1.0 / 3.0,) * 3
 # More successors than this must be declared possible, not assumed to be.
 MOST_UNDECLARED = 64
 
@@ -112,36 +116,46 @@ def shrunk_evidence(counts: Counts, setting: Setting, kappa: float) -> Floats:
 
 
 def flat_evidence(counts: Counts, setting: Setting) -> Floats:
-    """Return the log evidence of `flat` by pair, (P,): which states can follow is unknown at first.
+    """Return the log evidence of each weight in FLAT_WEIGHTS by pair, (F, P).
 
-    With m possible successors among S states, u of them seen, their labels had probability
-    m! / (m - u)! * (S - u)! / S!, and the counts that of a Dirichlet-multinomial.
+    Which states can follow is unknown at first: with m possible successors among S states, u of them seen,
+    their labels had probability m! / (m - u)! * (S - u)! / S!, and the counts that of a
+    Dirichlet-multinomial.
     """
     from scipy.special import gammaln
 
     n, u, S = counts.totals, np.diff(counts.start), setting.n_states
     m = np.maximum(setting.support, u)
-    rows = gammaln(FLAT_WEIGHT * m) - gammaln(FLAT_WEIGHT * m + n)
-    rows += gammaln(m + 1.0) - gammaln(m - u + 1.0) + gammaln(S - u + 1.0) - gammaln(S + 1.0)
-    entries = gammaln(FLAT_WEIGHT + counts.number) - gammaln(FLAT_WEIGHT)
-    return np.asarray(rows + np.bincount(counts.pair, weights=entries, minlength=len(n)))
+    labels = gammaln(m + 1.0) - gammaln(m - u + 1.0) + gammaln(S - u + 1.0) - gammaln(S + 1.0)
+    found = []
+    for weight in FLAT_WEIGHTS:
+        rows = gammaln(weight * m) - gammaln(weight * m + n)
+        rows += labels
+        entries = gammaln(weight + counts.number) - gammaln(weight)
+        found.append(rows + np.bincount(counts.pair, weights=entries, minlength=len(n)))
+    return np.array(found)
 
 
 def fit_prior(kind: str, counts: Counts, setting: Setting, kappa: float) -> Prior:
     """Return what the counts say about the kinds of rows.
 
     Under `auto` the share of flat rows has the prior Beta(1/2, 1/2), and the others have all values of alpha0
-    alike; where `flat` is not possible, for want of a declared support, no row is.
+    alike; where `flat` is not possible, for want of a declared support, no row is. Under `flat` all rows have
+    the first of FLAT_WEIGHTS.
     """
     weights = np.zeros(KINDS)
     if kind != "flat":
         weights[:FLAT] = 1.0 / FLAT
-    if kind == "flat" or (kind == "auto" and flat_is_possible(setting)):
+    if kind == "flat":
         weights[FLAT] = 1.0
+    elif kind == "auto" and flat_is_possible(setting):
+        weights[FLAT:] = FLAT_SHARES
     evidence = np.full((KINDS, setting.n_pairs), -math.inf)
     if kind != "flat":
         evidence[:FLAT] = shrunk_evidence(counts, setting, kappa)
-    if weights[FLAT] > 0.0:
-        evidence[FLAT] = flat_evidence(counts, setting)
+    if weights[FLAT:].any():
+        evidence[FLAT:] = flat_evidence(counts, setting)
+    # What is not possible does not set the scale of what is.
+    evidence[weights == 0.0] = -math.inf
     likelihood = np.exp(evidence - evidence.max(axis=0)).T.copy()
     return Prior(likelihood, weights / weights.sum())

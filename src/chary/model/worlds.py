@@ -39,7 +39,8 @@ from chary.model._world_draws import (
 from chary.model.beliefs import (
     ALPHAS,
     FLAT,
-    FLAT_WEIGHT,
+    FLAT_WEIGHTS,
+    KINDS,
     Counts,
     back_off,
     fit_prior,
@@ -344,7 +345,7 @@ class Worlds:
             self.kinds, prior.likelihood, prior.weights, self.counts.totals > 0, SWEEPS, self._generator
         )
         smallest, jumps, below = _jumps()
-        flat, pooling = self.kinds == FLAT, np.minimum(self.kinds, FLAT - 1)
+        flat, pooling = self.kinds >= FLAT, np.minimum(self.kinds, FLAT - 1)
         possible = np.maximum(setting.support, np.diff(start))
         numbers = self._generator.poisson(jumps[pooling.T])
         np.copyto(numbers, possible, where=flat.T)
@@ -357,7 +358,10 @@ class Worlds:
             states, weights, atom_start, start, successor, number, spread, pair_start, self.kinds, smallest,
             self._generator,
         )  # fmt: skip
-        draw_flat_into(states, weights, atom_start, start, successor, S, pools, FLAT_WEIGHT, self._generator)
+        draw_flat_into(
+            states, weights, atom_start, start, successor, S, self.kinds, FLAT, np.array(FLAT_WEIGHTS),
+            self._generator,
+        )  # fmt: skip
         self.rows = self.rows._replace(
             atom_start=atom_start,
             atom_state=states,
@@ -399,7 +403,7 @@ class Worlds:
         free = self._generator.random(shape) < unrelated
         weight = np.where(free, self._generator.standard_gamma(1.0, shape), mass)
         expected = np.clip(earned / mass, 0.0, 1.0)
-        share = np.where(free, self._generator.beta(FLAT_WEIGHT, FLAT_WEIGHT, shape), expected)
+        share = np.where(free, self._generator.beta(0.5, 0.5, shape), expected)
         self._ends = np.stack([weight * (1.0 - share), weight * share])
 
     def _draw_losses(self) -> None:
@@ -410,7 +414,7 @@ class Worlds:
         """
         lost = float(self._lost[1].mean(axis=1).sum())
         rate = (lost + 0.5) / (self.learnt + 1.0)
-        shape = np.append(rate * np.array(ALPHAS), FLAT_WEIGHT)[self.kinds]
+        shape = np.append(rate * np.array(ALPHAS), FLAT_WEIGHTS)[self.kinds]
         self._lost[0] = self._generator.standard_gamma(shape)
 
     def _sum_up(self) -> None:
@@ -455,8 +459,8 @@ def check_worlds(arrays: Mapping[str, NDArray[Any]], setting: Setting, lanes: in
         pair = np.repeat(np.arange(P), np.diff(arrays["start"]))
         kinds = np.asarray(arrays["kinds"])
         fits = bool((np.diff(pair * S + successor) > 0).all()) and kinds.dtype == np.int8
-        fits = fits and kinds.shape == (P, L) and bool(((kinds >= 0) & (kinds <= FLAT)).all())
-        fits = fits and bool(((kinds == FLAT) == (np.asarray(arrays["pools"]) == 0.0)).all())
+        fits = fits and kinds.shape == (P, L) and bool(((kinds >= 0) & (kinds < KINDS)).all())
+        fits = fits and bool(((kinds >= FLAT) == (np.asarray(arrays["pools"]) == 0.0)).all())
         fits = fits and bool((np.asarray(arrays["total"]) > 0).all())
     if not fits:
         raise InvalidData("'worlds' must hold the rows of this problem, got others.")

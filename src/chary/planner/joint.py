@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, MutableMapping
-from typing import Any, final
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from chary._compile import bare, calling, jit_bare
 from chary.arrays import Floats
 from chary.model.worlds import Worlds
 from chary.planner._worlds import Shape, WorldPlan, price_worlds_into, upper_kernel
-from chary.planner.plan import Shorts
+from chary.planner.deferred import Deferred
+from chary.planner.explorers import Explorers, Shorts
 from chary.shield.ledger import authorise
 from chary.shield.worlds import Panel, Votes, upper, vote_into
 
@@ -32,7 +33,7 @@ def _no_deficits(worlds: int) -> Any:
 
 
 @final
-class JointPlan:
+class JointPlan(Deferred):
     """One plan for all worlds; `chary.shield.PlanOfWorlds` for states 0..S-1.
 
     It reads `worlds` as they were when it was made. A chain that has played a step has a frozen policy in
@@ -42,6 +43,10 @@ class JointPlan:
     """
 
     __slots__ = ("_panel", "_priced", "_prices", "arrays", "explorers", "fixed", "shape", "worlds")
+
+    MADE: ClassVar[tuple[str, ...]] = ("arrays", "fixed")
+    arrays: WorldPlan
+    fixed: bool
 
     def __init__(
         self,
@@ -54,11 +59,30 @@ class JointPlan:
         explorers: MutableMapping[int, Shorts] | None = None,
         fixed: bool = False,
     ) -> None:
+        self._later = None
         self.arrays, self.worlds, self.shape, self.fixed = arrays, worlds, shape, fixed
         self._panel, self._priced = panel, priced
         self.explorers: MutableMapping[int, Shorts] = {} if explorers is None else explorers
         # The gaps of steps that were prepared, (B, K), and the row of each by step, state and action.
         self._prices: tuple[Floats, dict[tuple[int, int, int], int]] = (np.zeros((0, 0)), {})
+
+    @classmethod
+    def later(
+        cls,
+        whole: Callable[[], JointPlan],
+        worlds: Worlds,
+        shape: Shape,
+        panel: Panel,
+        *,
+        priced: bool,
+        explorers: MutableMapping[int, Shorts],
+    ) -> JointPlan:
+        """Return the plan that `whole` returns, which is called once its values are needed."""
+        plan = cls.__new__(cls)
+        plan._later = whole
+        plan.worlds, plan.shape, plan._panel, plan._priced = worlds, shape, panel, priced
+        plan.explorers, plan._prices = explorers, (np.zeros((0, 0)), {})
+        return plan
 
     def explore(self, chain: int, clock: int, s: int) -> int:
         """Return the action of that chain's explorer, pi_hat."""
@@ -70,9 +94,16 @@ class JointPlan:
 
     def freeze(self, chain: int) -> None:
         """Keep the explorer of a chain that plays its first step by this plan."""
-        if chain not in self.explorers:
-            explorer = self.arrays.explorer
-            self.explorers[chain] = explorer[:, :, chain % explorer.shape[2]].copy()
+        if chain in self.explorers:
+            return
+        if isinstance(self.explorers, Explorers) and not self.is_made:
+            self.explorers.put_off(chain, lambda: self._explorer_of(chain))
+        else:
+            self.explorers[chain] = self._explorer_of(chain)
+
+    def _explorer_of(self, chain: int) -> Shorts:
+        explorer = self.arrays.explorer
+        return explorer[:, :, chain % explorer.shape[2]].copy()
 
     def baseline(self, t: int, s: int) -> int:
         """Return the baseline's action, pi_bar."""
@@ -96,6 +127,17 @@ class JointPlan:
         if self.shape.pair_index[s, a] >= 0:
             price_worlds_into(gaps, self.arrays, self.worlds.rows, self.shape, np.array([[t, s, a]]))
         return gaps[0]
+
+    def values(self, t: int, s: int, a: int) -> Floats:
+        """Return what playing `a` and then the baseline is worth in every judging world, (K,)."""
+        arrays, shape, most = self.arrays, self.shape, float(self.shape.vmax[t])
+        if a == arrays.baseline[t, s]:
+            return arrays.value[t, s, : arrays.judges].copy()
+        # The gap against the most that anything is worth here.
+        against = arrays._replace(top=np.full((t + 1, s + 1, arrays.value.shape[2]), most))
+        gaps = np.empty((1, arrays.judges))
+        price_worlds_into(gaps, against, self.worlds.rows, shape, np.array([[t, s, a]]))
+        return most - gaps[0]
 
     def prepare(self, stages: Iterable[int], states: Iterable[int], actions: Iterable[int | None]) -> None:
         """Compute the gaps of many steps in one call, in place of those prepared before; None is no step."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, MutableMapping
-from typing import TypedDict, Unpack, final
+from typing import ClassVar, TypedDict, Unpack, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chary.arrays import Floats, Ints
 from chary.errors import InvalidData
 from chary.mdp import Setting
 from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge
-from chary.planner._backup import LOWER, UPPER, new_scratch
+from chary.planner._backup import LOWER, UPPER, Scratch, new_scratch
 from chary.planner._charges import charge_of, prices_into
 from chary.planner._full import (
     CHARGES,
     DIFFERENCE,
     EVALUATE,
+    EVALUATE_ALL,
     OPTIMISE,
     PAPER,
     Explorer,
@@ -31,13 +31,12 @@ from chary.planner._full import (
     plan_differences_into,
     plan_into,
 )
+from chary.planner.deferred import Deferred
+from chary.planner.explorers import Explorers, Shorts
 from chary.policies import OwnBaseline, as_policy_table
 
 # How far a lower bound may exceed the declared cap because of rounding.
 CAP_TOLERANCE = 1e-9
-
-# Explorers of open chains are kept in 16 bits per action.
-Shorts = NDArray[np.int16]
 
 
 class PlanOptions(TypedDict, total=False):
@@ -50,7 +49,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 @final
-class TabularPlan:
+class TabularPlan(Deferred):
     """The plan that a shield needs, from counts and bounds; `chary.shield.Plan` for states 0..S-1.
 
     `arrays` are the values and the baseline, see `PlanArrays`. `explorers` maps open chains to their
@@ -65,6 +64,12 @@ class TabularPlan:
 
     __slots__ = ("_kind", "_new_explorer", "_prices", "_scratch", "arrays", "explorers", "fixed", "knowledge")
 
+    MADE: ClassVar[tuple[str, ...]] = ("arrays", "fixed", "_kind", "_scratch")
+    arrays: PlanArrays
+    fixed: bool
+    _kind: int
+    _scratch: Scratch
+
     def __init__(
         self,
         setting: Setting,
@@ -77,6 +82,7 @@ class TabularPlan:
         new_explorer: Callable[[], Shorts] | None = None,
         fixed: Ints | None = None,
     ) -> None:
+        self._later = None
         self._kind = CHARGES.index(charge)
         # States that stand for lost outcomes are planned for, too.
         n_states = len(knowledge.rows.visits)
@@ -103,6 +109,27 @@ class TabularPlan:
             if self._kind == DIFFERENCE:
                 plan_differences_into(self.arrays, knowledge.rows, knowledge.radii, self._scratch)
 
+    @classmethod
+    def later(
+        cls,
+        whole: Callable[[], TabularPlan],
+        knowledge: Knowledge,
+        explorers: MutableMapping[int, Shorts],
+        new_explorer: Callable[[], Shorts],
+    ) -> TabularPlan:
+        """Return the plan that `whole` returns, which is called once its values are needed."""
+        plan = cls.__new__(cls)
+        plan._later, plan._prices, plan.knowledge = whole, {}, knowledge
+        plan.explorers, plan._new_explorer = explorers, new_explorer
+        return plan
+
+    def start(self, chain: int) -> None:
+        """Have an explorer for a chain that starts here, made later where it follows from the plan alone."""
+        if isinstance(self.explorers, Explorers) and isinstance(self._new_explorer, OwnExplorer):
+            self.explorers.put_off(chain, self._new_explorer)
+        else:
+            self.explorers[chain] = self._new_explorer()
+
     def explore(self, chain: int, clock: int, s: int) -> int:
         """Return the action of that chain's explorer, pi_hat."""
         if chain not in self.explorers:
@@ -126,6 +153,27 @@ class TabularPlan:
             return math.inf
         return float(charge_of(self._kind, rows, radii, self.arrays, t, s, a, self._scratch))
 
+    def values(self, t: int, s: int) -> tuple[Floats, Floats]:
+        """Return bounds on the value of playing each action at (t, s) and then the baseline, (A,) each.
+
+        Both are NaN for actions that are not allowed.
+        """
+        rows, radii, arrays = self.knowledge.rows, self.knowledge.radii, self.arrays
+        first, last = rows.pair_start[s], rows.pair_start[s + 1]
+        # Nothing is computed for other states: none of them has an action here.
+        pair_start = np.where(np.arange(len(rows.pair_start)) <= s, first, last)
+        here, policy = rows._replace(pair_start=pair_start), np.array(arrays.baseline)
+        nobody, none = np.full(len(rows.visits), -1), np.zeros((0, 0))
+        upper = arrays.v_upper if arrays.v_upper.any() else policy_values(self.knowledge, policy, UPPER)
+        bounds = np.full((2, rows.pair_index.shape[1]), np.nan)
+        for i, (sign, v) in enumerate(((LOWER, arrays.v_lower), (UPPER, upper))):
+            q = np.zeros((len(policy), len(rows.total)))
+            backward_into(
+                v.copy(), q, policy, here, radii, sign, EVALUATE_ALL, nobody, none, (t, t), self._scratch
+            )
+            bounds[i, rows.pair_action[first:last]] = q[t, first:last]
+        return bounds[0], bounds[1]
+
     def prepare(
         self, stages: Iterable[int], states: Iterable[int], actions: Iterable[int | None] = ()
     ) -> None:
@@ -142,6 +190,21 @@ class TabularPlan:
         prices = np.empty((len(missing), rows.pair_index.shape[1]))
         prices_into(prices, self._kind, rows, radii, self.arrays, t, s, self._scratch)
         self._prices.update(zip(missing, ((prices, row) for row in range(len(missing))), strict=True))
+
+
+@final
+class OwnExplorer:
+    """The explorer of all chains that start from one plan, made from its counts once it is needed."""
+
+    def __init__(self, setting: Setting, knowledge: Knowledge) -> None:
+        self._setting, self._knowledge = setting, knowledge
+        self._policy: Shorts | None = None
+
+    def __call__(self) -> Shorts:
+        """Return the optimistic policy."""
+        if self._policy is None:
+            self._policy = explorer_of(self._setting, self._knowledge)
+        return self._policy
 
 
 def own_plan(

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 
 from chary.agents.chary_ucbvi import CharyUCBVI
 from chary.agents.protocol import POSTERIOR
+from chary.data._columns import check_first_step
+from chary.data._tables import checked_labels, checked_names
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed, check_type
 from chary.mdp.setting import Reward
 from chary.model.beliefs import PRIORS
@@ -96,7 +98,9 @@ class PreviewOptions:
         after_refusal: Whether an episode may explore again after a refusal.
         holdout: Share of the episodes, the last ones, that is replayed but not learnt from.
         more_visits: Number of further visits assumed when comparing which data would help.
+        columns: The names of columns that are called otherwise in the files of `baseline` and `rewards`.
         labels: The texts of states and actions in the files of `baseline` and `rewards`.
+        first_step: The number of the first step in the file of `baseline`, 0 or 1.
         source: Where the log was read from, for what is ready to paste.
         progress: Called with the number of finished steps and of all steps.
 
@@ -135,7 +139,9 @@ class PreviewOptions:
     after_refusal: Annotated[str | None, AFTER_REFUSAL] = None
     holdout: float = 0.0
     more_visits: int = 100
+    columns: Mapping[str, str] | None = None
     labels: Mapping[str, Sequence[str]] | None = None
+    first_step: int = 0
     source: Source | None = None
     progress: Callable[[int, int], None] | None = None
 
@@ -161,6 +167,9 @@ class PreviewOptions:
         check_choice("charge", str(self.charge), ("worlds",) if posterior else CHARGES)
         check_seed(self.seed)
         check_choice("role", self.role, ROLES)
+        object.__setattr__(self, "columns", checked_names(self.columns))
+        object.__setattr__(self, "labels", checked_labels(self.labels))
+        check_first_step(self.first_step)
         check_type("unit", self.unit, str, "a text")
         if len(self.unit) > LONGEST_UNIT:
             raise InvalidSetting(

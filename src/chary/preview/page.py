@@ -21,7 +21,16 @@ from chary.preview.result import (
     Proposal,
     StepBound,
 )
-from chary.preview.words import amount, budget, interval, percent, standing_of
+from chary.preview.words import (
+    action_name,
+    amount,
+    budget,
+    interval,
+    percent,
+    standing_of,
+    state_name,
+    step_name,
+)
 
 # Bytes of the whole page.
 PAGE_LIMIT = 2_000_000
@@ -71,7 +80,7 @@ def page_bytes(preview: Preview, source: str) -> bytes:
             "title": f"What a budget would buy: {source}",
             "sections": {key: name for key, name in SECTIONS.items() if key not in _left_out(preview)},
             "credible": preview.credible and _credible_table(preview.credible),
-            "proposals": preview.credible and _proposals(preview.credible),
+            "proposals": preview.credible and proposals_table(preview.basis, preview.credible),
             "source": source,
             "preview": preview,
             "figures": pictures,
@@ -115,11 +124,12 @@ def _credible_table(credible: Credible) -> Table:
     return Table(("value per episode", "mean of the worlds", "2.5 %", "97.5 %"), rows)
 
 
-def _proposals(credible: Credible) -> Table:
+def proposals_table(basis: Basis, credible: Credible) -> Table:
+    """Return what the largest budget would try, in the user's words."""
     columns: list[tuple[str, Callable[[Proposal], str]]] = [
-        ("state", lambda each: str(each.state)),
-        ("baseline's action", lambda each: str(each.baseline)),
-        ("action tried", lambda each: str(each.action)),
+        ("state", lambda each: state_name(basis, each.state)),
+        ("baseline's action", lambda each: action_name(basis, each.baseline)),
+        ("action tried", lambda each: action_name(basis, each.action)),
         ("steps", lambda each: f"{each.steps:,}"),
         ("mean loss per step", lambda each: amount(each.gap)),
         ("worlds in which it is no worse", lambda each: percent(each.better)),
@@ -169,11 +179,11 @@ def _budget_chart(preview: Preview) -> Chart:
 
 
 def _baseline_chart(preview: Preview) -> Chart:
-    stages = preview.baseline.by_stage
+    stages, first = preview.baseline.by_stage, preview.basis.first_step
     series = tuple(
         Series(
             label=label,
-            x=tuple(float(stage.t) for stage in stages),
+            x=tuple(float(stage.t + first) for stage in stages),
             y=tuple(100 * getattr(stage, field) for stage in stages),
             colour=colour,
             kind="path",
@@ -181,7 +191,7 @@ def _baseline_chart(preview: Preview) -> Chart:
         for field, (label, colour) in KNOWN.items()
         if field != "only" or preview.baseline.only > 0
     )
-    steps = tuple(str(stage.t) for stage in stages)
+    steps = tuple(str(stage.t + first) for stage in stages)
     panel = Panel(
         title="",
         x_label="step t of the episode",
@@ -205,7 +215,7 @@ def _charge_chart(preview: Preview) -> Chart:
     shares = tuple(100 * level for level in charges.levels)
     looks = (
         ("all steps", charges.overall, "blue", "solid"),
-        ("first step (t = 0)", charges.at_start, "orange", "dash"),
+        (f"first step (t = {preview.basis.first_step})", charges.at_start, "orange", "dash"),
     )
     series = [
         Series(label=label, x=values, y=shares, colour=PALETTE[colour], dash=dash)
@@ -280,14 +290,16 @@ def _step_bounds(preview: Preview) -> Table | None:
         ("the log", lambda each: "refutes it" if each.refuted else "does not refute it"),
         ("surely above", lambda each: f"{each.refuting:,} of {each.compared:,}"),
         ("above on average", lambda each: percent(each.above)),
-        ("largest: step, state, action", lambda each: _place(each.worst)),
+        ("largest: step, state, action", lambda each: _place(preview.basis, each.worst)),
         ("loses", lambda each: "-" if each.worst is None else interval(each.worst.gap)),
     ]
     return Table.of(columns, preview.step_bounds) if preview.step_bounds else None
 
 
-def _place(gap: Gap | None) -> str:
-    return "-" if gap is None else f"{gap.t}, {gap.state}, {gap.action}"
+def _place(basis: Basis, gap: Gap | None) -> str:
+    if gap is None:
+        return "-"
+    return ", ".join([step_name(basis, gap.t), state_name(basis, gap.state), action_name(basis, gap.action)])
 
 
 def _charges(preview: Preview) -> Table | None:
@@ -306,8 +318,8 @@ def _helpful(preview: Preview) -> Table:
     roles = {"explorer": "the explorer's", "baseline": "the baseline's", "both": "both, by step"}
     sources = {"its own": "as seen there", "other actions": "like other actions there"}
     columns: list[tuple[str, Callable[[HelpfulPair], str]]] = [
-        ("state", lambda each: str(each.state)),
-        ("action", lambda each: str(each.action)),
+        ("state", lambda each: state_name(preview.basis, each.state)),
+        ("action", lambda each: action_name(preview.basis, each.action)),
         ("whose", lambda each: roles[each.role]),
         ("seen", lambda each: f"{each.visits:,}"),
         ("supposed", lambda each: f"+{each.added:,}"),

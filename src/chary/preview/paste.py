@@ -17,6 +17,12 @@ from chary.preview.problem import Problem
 
 LABEL = "recommended"
 PROVED = ("kl", "l1")
+# What comes next, per episode of the user's.
+LIVE = (
+    "# Live: agent.begin(name, state); then per step decision = agent.act(name, t, state) and",
+    "# agent.observe(name, chary.Transition(state, decision.action, reward, next_state, terminated));",
+    "# agent.finish(name) at the end. States and actions are numbers, t counts from 0.",
+)
 # The longest line of a program on which a whole call is written.
 WIDTH = 88
 
@@ -24,16 +30,15 @@ WIDTH = 88
 def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any], source: Source) -> str:
     """Return a program from the log to an agent that has learnt it."""
     setting, plain = problem.setting, problem.plain.n_states
-    S, A, padded = setting.n_states, setting.n_actions, problem.change == "padded"
-    labels = ", labels=labels" if options.labels else ""
+    A = setting.n_actions
+    labels = ", columns=columns" if (source.reading or {}).get("columns") else ""
+    labels += ", labels=labels" if options.labels else ""
     used = ["read_log"]
     options_read = dict(source.reading or {})
     if options.labels:
         options_read["labels"] = options.labels
     # Texts of the user's get a line of their own: they are long, and used twice.
-    lines = [
-        f"{name} = {_text(options_read[name])}" for name in ("columns", "labels") if name in options_read
-    ]
+    lines = [_table(name, options_read[name]) for name in ("columns", "labels") if name in options_read]
     reading = "".join(
         f", {name}={name if name in ('columns', 'labels') else _text(value)}"
         for name, value in options_read.items()
@@ -42,18 +47,12 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         used.append("load_discretiser")
         lines.append(f"cells = load_discretiser({_text(str(source.discretiser))})")
         reading += ", discretiser=cells"
-    change = {
-        "": "",
-        "padded": f".padded({setting.horizon}, {plain})",
-        "own ending": f".with_own_ending({plain})",
-    }
     cut = ".cut_at()" if source.cut else ""
-    lines.append(f"log = read_log({_text(source.name)}{reading}){cut}{change[problem.change]}")
+    lines.append(f"log = read_log({_text(source.name)}{reading}){cut}")
     if problem.change:
-        goes_on = ", and steps of action 0 and reward 0 lead from it to itself" if padded else ""
-        lines.append(f"# Live, too, an ending leads to state {plain}{goes_on}.")
+        lines.append("# Live, too, report an early ending with terminated=True: the agent does the rest.")
     declared: dict[str, str] = {
-        "n_states": str(S),
+        "n_states": str(plain),
         "n_actions": str(A),
         "horizon": str(setting.horizon),
         "reward_range": repr((setting.scale.low, setting.scale.high)),
@@ -62,27 +61,21 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         declared["discount"] = repr(setting.discount)
     if options.value_cap is not None:
         declared["value_cap"] = repr(float(options.value_cap))
-    if setting.terminal.any():
+    if problem.change:
+        declared["early_endings"] = "True"
+    elif setting.terminal.any():
         declared["terminal"] = repr(np.flatnonzero(setting.terminal).tolist())
     if options.allowed == "seen":
         lines += [
-            f"allowed = np.zeros(({S}, {A}), dtype=bool)",
+            f"allowed = np.zeros(({plain}, {A}), dtype=bool)",
             "allowed[log.state, log.action] = True",
             "allowed[~allowed.any(axis=1)] = True",
         ]
-    elif padded:
-        lines.append(f"allowed = np.ones(({S}, {A}), dtype=bool)")
-    if options.allowed == "seen" or padded:
         declared["allowed"] = "allowed"
-    if padded:
-        lines.append(f"allowed[{plain}] = np.arange({A}) == 0  # the state after an ending")
-    if problem.limited is not None or padded:
-        lines.append(f"support = np.full(({S}, {A}), {S if problem.limited is None else problem.limited})")
-        lines += [f"support[{plain}] = 1"] if padded else []
-        declared["support"] = "support"
+    if options.support is not None:
+        declared["support"] = repr(min(options.support, plain))
     if options.rewards is not None:
         lines += _told("rewards", options.rewards, f"n_states={plain}, n_actions={A}{labels}", used)
-        lines += [f"rewards = np.vstack([rewards, np.zeros((1, {A}))])"] if S > plain else []
         declared["reward"] = "rewards"
     lines.append(_call("setting = chary.Setting.declare", declared))
     lines.append(_call("spec = chary.CharyUCBVI", {name: _text(value) for name, value in agent.items()}))
@@ -92,16 +85,14 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     if source.discretiser is not None:
         given["discretiser"] = "cells"
     if problem.own is not None:
-        lines += _told(
-            "policy", options.baseline, f"n_states={plain}, horizon={setting.horizon}{labels}", used
-        )
-        if S > plain:
-            lines.append("policy = np.append(policy, np.zeros((*policy.shape[:-1], 1), dtype=int), axis=-1)")
+        sizes = f"n_states={plain}, horizon={setting.horizon}{labels}"
+        sizes += f", first_step={options.first_step}" if options.first_step else ""
+        lines += _told("policy", options.baseline, sizes, used)
         lines.append(f"own = chary.OwnBaseline.declare(policy, setting, role={_text(problem.own.role)})")
         given["own"] = "own"
     options_given = ", ".join(f"{name}={value}" for name, value in given.items())
     lines.append(f"agent = chary.TabularAgent(spec, setting, {options_given})")
-    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())"]
+    lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())", *LIVE]
     head = ["import numpy as np", "", "import chary", f"from chary.data import {', '.join(sorted(used))}", ""]
     return "\n".join(head + lines)
 
@@ -124,6 +115,15 @@ def _text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _table(name: str, values: Mapping[str, object]) -> str:
+    """Return an assignment of texts by name, on one line or with a line for each."""
+    line = f"{name} = {_text(values)}"
+    if len(line) <= WIDTH:
+        return line
+    rows = "".join(f"    {_text(key)}: {_text(value)},\n" for key, value in values.items())
+    return f"{name} = {{\n{rows}}}"
 
 
 def _call(name: str, options: Mapping[str, str]) -> str:

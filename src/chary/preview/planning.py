@@ -156,6 +156,10 @@ def _facts(log: Log, problem: Problem, options: PreviewOptions, parts: Parts, fo
         delta=float(options.delta),
         reward="estimated" if options.rewards is None else "known",
         baseline=None if problem.own is None else problem.own.role,
+        inferred=problem.inferred,
+        first_step=options.first_step,
+        state_labels=tuple((options.labels or {}).get("state", ())),
+        action_labels=tuple((options.labels or {}).get("action", ())),
         **said,
         **of_worlds,
     )

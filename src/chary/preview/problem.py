@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from chary.model.bounds import Bounds
 from chary.model.knowledge import Knowledge, learn_into
 from chary.policies import OwnBaseline
 from chary.preview.options import ALLOWED, PreviewOptions
+from chary.preview.words import READ_OFF
 
 # Entries of a table over steps and pairs that still fit into memory, several times over.
 MOST_ENTRIES = 10**8
@@ -32,8 +33,8 @@ NAMED = 5
 class Problem(NamedTuple):
     """A log that agrees with its setting; `real` marks the steps that were logged, not filled in, (N,).
 
-    `plain` is the setting without a state that was added, `change` says why one was (`padded`, `own ending`
-    or nothing), and `limited` is the declared number of successors, if any. `own` is the user's policy.
+    `plain` is the setting without a state that was added, and `change` says why one was (`padded`, `own
+    ending` or nothing). `own` is the user's policy.
     """
 
     log: Log
@@ -41,7 +42,6 @@ class Problem(NamedTuple):
     setting: Setting
     plain: Setting
     change: str
-    limited: int | None
     own: OwnBaseline | None
     notes: tuple[str, ...]
     inferred: tuple[str, ...]
@@ -92,40 +92,38 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
         real = log.state != first_free
         notes.append(
             "Rewards can be negative and episodes end early: they were filled up with steps of reward 0 in "
-            "a separate state, which are not counted below. An agent needs the same: log.padded(horizon), "
-            "and, when live, see docs/data.md on endings."
+            "a separate state, which are not counted below. An agent does the same by itself, with "
+            "early_endings=True in its setting."
         )
     elif np.any(log.past_endings()):
         log, change = log.with_own_ending(first_free), "own ending"
         notes.append(
             "Some states end episodes at one time and not at another: endings were given a separate state. "
-            "An agent needs the same: log.with_own_ending(), and when live endings that lead to that state."
+            "An agent does the same by itself, with early_endings=True in its setting."
         )
-    added = int(bool(change))
-    S += added
     mask = np.ones((S, A), dtype=bool)
     if options.allowed == "seen":
         mask[:] = False
-        mask[log.state, log.action] = True
+        mask[log.state[log.state < S], log.action[log.state < S]] = True
         # In states without data everything is allowed.
         mask[~mask.any(axis=1)] = True
-    if padded:
-        mask[first_free] = np.arange(A) == 0
+    limited = None if options.support is None else check_integer("support", options.support, minimum=1)
     setting = Setting.declare(
         n_states=S,
         n_actions=A,
         horizon=H,
         discount=options.discount,
         allowed=mask,
-        terminal=np.unique(log.next_state[log.terminated]).tolist(),
+        terminal=() if change else np.unique(log.next_state[log.terminated]).tolist(),
         value_cap=_cap(options.value_cap, scale),
-        support=_support(options.support, added, (S, A), first_free if padded else None),
+        support=None if limited is None else min(limited, S),
         reward_range=scale,
-        reward=_with_state(rewards, change),
+        reward=rewards,
+        early_endings=bool(change),
     )
     plain = setting
-    if added:
-        plain = Setting.declare(n_states=first_free, n_actions=A, horizon=H, allowed=mask[:first_free])
+    if change:
+        plain = Setting.declare(n_states=S, n_actions=A, horizon=H, allowed=mask)
     if setting.n_pairs * H > MOST_ENTRIES:
         raise InvalidSetting(
             f"'horizon' times the allowed pairs must not exceed {MOST_ENTRIES}, got {H} and "
@@ -133,10 +131,9 @@ def make_problem(log: Log, options: PreviewOptions) -> Problem:
         )
     log.checked(setting=setting)
     notes += _assumed(options)
-    limited = None if options.support is None else min(options.support + added, S)
-    own = _own(options, plain, over, added)
+    own = _own(options, plain, over, int(bool(change)))
     inferred += _inferred(options, setting)
-    return Problem(log, real, setting, plain, change, limited, own, tuple(notes), tuple(inferred))
+    return Problem(log, real, setting, plain, change, own, tuple(notes), tuple(inferred))
 
 
 def learn_log(
@@ -192,20 +189,8 @@ def _rewards(options: PreviewOptions, S: int, A: int) -> Floats | None:
     if given is None:
         return None
     if isinstance(given, (str, Path)):
-        return read_rewards(given, n_states=S, n_actions=A, labels=options.labels)
+        return read_rewards(given, n_states=S, n_actions=A, columns=options.columns, labels=options.labels)
     return reward_table(given, np.ones((S, A), dtype=bool))
-
-
-def _with_state(rewards: Floats | None, change: str) -> Floats | None:
-    """Return known rewards with a state that was added, in which nothing is earned."""
-    if rewards is None or not change:
-        return rewards
-    if rewards.ndim == 3:
-        raise InvalidSetting(
-            "'rewards' must be by state and action where endings are given a separate state, got them by "
-            "next state."
-        )
-    return np.vstack([rewards, np.zeros((1, rewards.shape[1]))])
 
 
 def _own(options: PreviewOptions, plain: Setting, over: Ints, added: int) -> OwnBaseline | None:
@@ -217,7 +202,14 @@ def _own(options: PreviewOptions, plain: Setting, over: Ints, added: int) -> Own
     if given is None:
         return None
     if isinstance(given, (str, Path)) and Path(given).suffix in SUFFIXES:
-        table = read_policy(given, n_states=plain.n_states, horizon=plain.horizon, labels=options.labels)
+        table = read_policy(
+            given,
+            n_states=plain.n_states,
+            horizon=plain.horizon,
+            columns=options.columns,
+            labels=options.labels,
+            first_step=options.first_step,
+        )
         # Where there is no choice, nothing needs to be declared.
         free = plain.allowed.sum(axis=1) > 1
         free[over] = False
@@ -274,18 +266,6 @@ def _cap(cap: float | None, scale: RewardScale) -> float | None:
     return most
 
 
-def _support(support: int | None, added: int, shape: tuple[int, int], padded: int | None) -> Any:
-    """Return how many successors pairs can have, with `added` ones for endings; 1 in the `padded` state."""
-    if support is None and padded is None:
-        return None
-    S = shape[0]
-    most = S if support is None else check_integer("support", support, minimum=1) + added
-    table = np.full(shape, min(most, S), dtype=np.int64)
-    if padded is not None:
-        table[padded] = 1
-    return table
-
-
 def _inferred(options: PreviewOptions, setting: Setting) -> list[str]:
     """Return what was read off the log instead of declared: no promise that needs it can be certified."""
     read = {
@@ -296,7 +276,7 @@ def _inferred(options: PreviewOptions, setting: Setting) -> list[str]:
         "the actions": options.n_actions is None,
         "which actions are allowed where": options.allowed == "seen",
     }
-    return [f"{name}, read off the log and not declared" for name, inferred in read.items() if inferred]
+    return [f"{name}{READ_OFF}" for name, inferred in read.items() if inferred]
 
 
 def _assumed(options: PreviewOptions) -> list[str]:

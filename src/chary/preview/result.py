@@ -15,7 +15,9 @@ class Basis:
     Rewards, budgets and charges are in the user's units everywhere, which `unit` names. `learnt_*` are the
     episodes and steps that bounds come from, `replayed_*` those whose states were replayed; `pairs` are
     allowed state-action pairs and `pairs_seen` those learnt from. `baseline` is the role of the user's own
-    policy, if one was given.
+    policy, if one was given. `inferred` is what was read off the log and not declared, in words;
+    `state_labels` and `action_labels` are the texts of states and actions, where there are any, and
+    `first_step` is the number that the user gives the first step of an episode.
     """
 
     episodes: int
@@ -50,6 +52,10 @@ class Basis:
     reward: str = "estimated"
     baseline: str | None = None
     unit: str = ""
+    inferred: tuple[str, ...] = ()
+    state_labels: tuple[str, ...] = ()
+    action_labels: tuple[str, ...] = ()
+    first_step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chary.preview.result import BudgetOutcome, Preview, StepBound
-from chary.preview.words import amount, budget, interval, listed, percent
+from chary.preview.words import amount, budget, interval, listed, pair_name, percent, step_name
 
 # The largest number of sentences about budgets.
 MOST_TOLD = 4
@@ -34,7 +36,7 @@ def sentences_of(found: Preview) -> tuple[str, ...]:
         _about_charges(found),
         *(_about(found, each) for each in first),
         *_about_thresholds(found),
-        *(_about_bound(found, each) for each in found.step_bounds if each.refuted),
+        *_about_bounds(found, found.step_bounds),
         *_about_data(found),
     )
 
@@ -117,14 +119,32 @@ def _about_thresholds(found: Preview) -> list[str]:
     ]
 
 
-def _about_bound(found: Preview, bound: StepBound) -> str:
-    unit, worst = found.basis.unit, bound.worst
+def warnings_of(found: Preview) -> tuple[str, ...]:
+    """Return a sentence on refuted step bounds that were declared or that a rule relies on."""
+    usual = {each.eta / 2 for each in found.outcomes}
+    relied = [found.refuted(each) for each in found.outcomes]
+    return _about_bounds(
+        found, [each for each in found.step_bounds if each.bound not in usual or each in relied]
+    )
+
+
+def _about_bounds(found: Preview, bounds: Sequence[StepBound]) -> tuple[str, ...]:
+    """Return a sentence on all bounds that the log refutes, with what the largest one does not cover."""
+    refuted = sorted((each for each in bounds if each.refuted), key=lambda each: each.bound)
+    if not refuted:
+        return ()
+    basis, unit, largest = found.basis, found.basis.unit, refuted[-1]
+    worst = largest.worst
     assert worst is not None
+    named = listed([budget(each.bound) for each in refuted[:-1]] + [budget(largest.bound, unit)])
+    what = "a step bound" if len(refuted) == 1 else "step bounds"
+    beyond = "more than it" if len(refuted) == 1 else f"more than {budget(largest.bound, unit)}"
     return (
-        f"The log refutes a step bound of {budget(bound.bound, unit)}, as rule capped or paper would assume: "
-        f"action {worst.action} in state {worst.state} at step {worst.t} loses {interval(worst.gap, unit)} "
-        f"compared with the baseline, and {bound.refuting:,} of {bound.compared:,} steps, states and actions "
-        "that were compared lose more than it. These rules would keep their ledgers, and not the budget."
+        f"The log refutes {what} of {named}, as rule capped or paper would assume: "
+        f"{pair_name(basis, worst.state, worst.action)} at step {step_name(basis, worst.t)} loses "
+        f"{interval(worst.gap, unit)} compared with the baseline, and {largest.refuting:,} of "
+        f"{largest.compared:,} steps, states and actions that were compared lose {beyond}. These rules would "
+        "keep their ledgers, and not the budget.",
     )
 
 
@@ -137,10 +157,11 @@ def _about_data(found: Preview) -> list[str]:
         )
     if found.helpful:
         best = found.helpful[0]
+        pair = pair_name(found.basis, best.state, best.action)
         told.append(
-            f"Of single actions, {best.added:,} more tries of action {best.action} in state {best.state} "
-            "would help most: the mean of the compared charges would fall from "
-            f"{amount(best.charge_before, unit, digits=3)} to {amount(best.charge_after, digits=3)}."
+            f"Of single actions, {best.added:,} more tries of {pair} would help most: the mean of the "
+            f"compared charges would fall from {amount(best.charge_before, unit, digits=3)} to "
+            f"{amount(best.charge_after, digits=3)}."
         )
     elif charges.mean_differing and found.credible is None:
         told.append("More tries of a single action in a single state would not lower the charges noticeably.")

@@ -6,10 +6,12 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from chary.preview.result import BudgetOutcome, Preview
+    from chary.preview.result import Basis, BudgetOutcome, Preview
 
 # A share below this is not shown as a number.
 NEXT_TO_NOTHING = 5e-4
+# How a list says that something was not declared.
+READ_OFF = ", read off the log and not declared"
 # An amount below this is shown with an exponent.
 TINY = 1e-4
 
@@ -97,3 +99,27 @@ def standing_of(found: Preview, outcome: BudgetOutcome) -> str:
     """Return the standing of a rule in a few words, and whether the log refutes its step bound."""
     refuted = found.refuted(outcome)
     return outcome.standing.label + ("" if refuted is None else "; the log refutes its step bound")
+
+
+def state_name(basis: Basis, state: int) -> str:
+    """Return the user's text for a state, its number where there is none."""
+    if basis.state_labels and state == len(basis.state_labels) == basis.states - 1:
+        return "after an early ending"
+    return basis.state_labels[state] if state < len(basis.state_labels) else str(state)
+
+
+def action_name(basis: Basis, action: int) -> str:
+    """Return the user's text for an action, its number where there is none."""
+    return basis.action_labels[action] if action < len(basis.action_labels) else str(action)
+
+
+def step_name(basis: Basis, t: int) -> str:
+    """Return the number of a step as the user counts them."""
+    return str(t + basis.first_step)
+
+
+def pair_name(basis: Basis, state: int, action: int) -> str:
+    """Return an action and its state for a sentence, the user's texts in quotes."""
+    texts = (state_name(basis, state), action_name(basis, action))
+    there, what = (text if text.isdecimal() else f"“{text}”" for text in texts)
+    return f"action {what} in state {there}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from chary.arrays import Floats, Ints
 from chary.mdp import Setting
-from chary.model.beliefs import FLAT_WEIGHT
+from chary.model.beliefs import FLAT_WEIGHTS
 from chary.model.worlds import Worlds
 from chary.shield.worlds import Panel, upper
 
@@ -62,9 +62,9 @@ def draw_weights(counts: Floats, weights: Floats, worlds: int, generator: np.ran
     return generator.standard_gamma((weights + counts)[:, :, None], (*counts.shape, worlds))
 
 
-def flat_weights(setting: Setting) -> Floats:
-    """Return the prior weights of `flat` where every state may follow, (P, S)."""
-    return np.full((setting.n_pairs, setting.n_states), FLAT_WEIGHT)
+def flat_weights(setting: Setting, weight: float = FLAT_WEIGHTS[0]) -> Floats:
+    """Return the prior weights of flat rows where every state may follow, (P, S)."""
+    return np.full((setting.n_pairs, setting.n_states), weight)
 
 
 def dense_weights(worlds: Worlds, setting: Setting) -> Floats:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from chary.shield.chains import Chain, MetaRollout
+from chary.errors import OutOfOrder
+from chary.shield.chains import Chain, MetaRollout, Pool
 from chary.shield.decision import Decision, Plan, room
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
 from chary.shield.worlds import Vote, Votes
+from chary.texts import shown
 
 S = TypeVar("S")
 
@@ -34,11 +36,13 @@ class Account(Generic[S]):
     """One open episode of a shield: its ledger, the chain it feeds, and the chains it has touched.
 
     `pending` is the step decided and not yet observed, as the state and the decision. `deficits` has one
-    number per world, and none where no worlds vote.
+    number per world, and none where no worlds vote; those of the steps in `owed`, each with its state and
+    action, are still to be added. `held` counts the steps that were not to explore.
     """
 
     plan: Plan[S]
     number: int
+    rule: Rule
     ledger: Ledger = field(default_factory=Ledger)
     t: int = 0
     fed: Chain[S] | None = None
@@ -51,6 +55,8 @@ class Account(Generic[S]):
     finished: list[MetaRollout[S]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     deficits: MutableSequence[float] = field(default_factory=list)
+    owed: list[tuple[int, S, int]] = field(default_factory=list)
+    held: int = 0
 
     def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
         """Return the account as plain values, for `restored`; `keep` replaces transitions."""
@@ -68,6 +74,28 @@ class Account(Generic[S]):
             *([worlds] if len(self.deficits) else []),
         ]
 
+    def check_next(self, episode: Hashable, t: int, s: S, pool: Pool[S], horizon: int) -> None:
+        """Raise an error unless step `t`, in state `s`, is the next one of this `episode`."""
+        if self.pending is None and t == self.t and not self.terminated and t < horizon:
+            pool.check("s", s)
+            if t > 0:
+                pool.check_continues("observed last", self.reached, s)
+            return
+        if self.pending is not None:
+            raise OutOfOrder(
+                f"'decide' must follow an observation, got step {self.t} of episode {episode!r} decided "
+                "but not observed. Call observe first."
+            )
+        if self.terminated or self.t == horizon:
+            how = "reached a terminal state" if self.terminated else f"has played all {horizon} steps"
+            raise OutOfOrder(
+                f"'decide' must name an episode still going, got {shown(episode)}, which {how}. Call finish."
+            )
+        raise OutOfOrder(
+            f"'t' must be the next step of episode {episode!r}, {self.t}, got {shown(t)}. "
+            "Steps are decided in order."
+        )
+
     @classmethod
     def restored(
         cls,
@@ -84,7 +112,7 @@ class Account(Generic[S]):
         if votes is not None:
             *record, (deficits, vote) = record
         number, ledger, t, fed, pending, *state, touched, finished, dropped = record
-        now = cls(plan, number, Ledger(*ledger), t, None if fed is None else chains[fed])
+        now = cls(plan, number, rule, Ledger(*ledger), t, None if fed is None else chains[fed])
         now.reached, now.terminated, now.explored, now.refused = state
         if pending is not None:
             s, action, was_explored, charge, chain = pending

@@ -7,7 +7,15 @@ import numbers
 from collections.abc import MutableSequence
 from typing import NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
-from chary.errors import InvalidAction, InvalidBudget, as_float, check_integer
+from chary.errors import (
+    InvalidAction,
+    InvalidBudget,
+    InvalidData,
+    as_float,
+    check_integer,
+    check_real,
+    check_truth,
+)
 from chary.shield.ledger import Ledger, authorise, refuse
 from chary.shield.rule import Rule
 from chary.shield.worlds import Vote
@@ -152,3 +160,35 @@ def price(plan: Plan[S_contra], t: int, s: S_contra, a: int) -> float:
             "Clip the bound at 0: max(v_upper - q_lower, 0)."
         )
     return charge
+
+
+def plain_decision(decision: Decision) -> Decision:
+    """Return a recorded decision with plain numbers.
+
+    Raises:
+        InvalidData: if something in it is of another type.
+    """
+    charge, deficit, left = (as_float(amount) for amount in decision[2:5])
+    span, vote = as_float(decision.span), decision.vote
+    if any(math.isnan(amount) for amount in (charge, deficit, left, span)) or not isinstance(
+        vote, Vote | None
+    ):
+        raise InvalidData(f"'decision' must hold numbers, and a Vote or None, got {shown(decision)}.")
+    if vote is not None:
+        panel, worst = (check_real("vote", each, low=0.0, error=InvalidData) for each in vote[3:])
+        worlds = check_integer("vote", vote.worlds, minimum=2, error=InvalidData)
+        within = check_integer("vote", vote.within, minimum=0, error=InvalidData)
+        if within > worlds:
+            raise InvalidData(f"'vote' must be within budget in {worlds} worlds at most, got {within}.")
+        vote = Vote(check_truth("vote", vote.afforded, error=InvalidData), within, worlds, panel, worst)
+    return Decision(
+        decision.action,
+        check_truth("explored", decision.explored, error=InvalidData),
+        charge,
+        deficit,
+        left,
+        check_integer("plan", decision.plan, minimum=0, error=InvalidData),
+        check_integer("chain", decision.chain, minimum=-1, error=InvalidData),
+        vote,
+        span,
+    )

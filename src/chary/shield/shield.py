@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping, MutableSequence
+from copy import copy
+from typing import Any, TypeVar
 
 from chary.errors import (
+    InvalidBudget,
     InvalidData,
     InvalidSetting,
     OutOfOrder,
@@ -16,21 +18,14 @@ from chary.errors import (
 )
 from chary.shield.account import Account, EpisodeEnd
 from chary.shield.chains import Chain, Pool, Step
-from chary.shield.decision import (
-    Decision,
-    Plan,
-    PlanOfWorlds,
-    afford,
-    as_action,
-    price,
-    price_in_worlds,
-    room,
-)
+from chary.shield.decision import Decision, Plan, PlanOfWorlds, as_action, room
 from chary.shield.ledger import Ledger
 from chary.shield.match import Matcher, same
+from chary.shield.moves import ChainMoves
+from chary.shield.pricing import Weighed, put, recorded, settle_debts
 from chary.shield.rule import Rule
-from chary.shield.watch import BUDGET, CLOSED, POOL, TARGET, Watch
-from chary.shield.worlds import Vote, Votes
+from chary.shield.watch import Watch
+from chary.shield.worlds import Votes
 from chary.texts import shown
 
 S = TypeVar("S")
@@ -38,7 +33,7 @@ S = TypeVar("S")
 CLOCKS = ("episode", "meta")
 
 
-class Shield(Generic[S]):
+class Shield(ChainMoves[S]):
     """The paper's shield policy, eq. (5), for any number of episodes open at once.
 
     Every call that raises leaves the shield as it was.
@@ -57,9 +52,6 @@ class Shield(Generic[S]):
         span: the number of the user's units of reward per unit of rule and charges, for decisions.
 
     Attributes:
-        finished: chains that became meta-rollouts.
-        abandoned: chains given up because they had not advanced for `patience` episodes.
-        dropped: chains cut short by a refusal or the end of the episode, with chains off.
         blocked: episodes in which a chain was refused and nothing was explored.
         watch: how many steps explored since the shield was made or loaded, and why the others did not.
 
@@ -104,39 +96,30 @@ class Shield(Generic[S]):
         check_truth("chains", chains)
         # Chains off means one block of exploration from t = 0, which is what closing does.
         self._rule = rule if chains else rule._replace(closes=True)
-        self._horizon = check_integer("horizon", horizon, minimum=1)
         self._by_meta_clock = check_choice("clock", clock, CLOCKS) == "meta"
         if patience is not None:
             patience = check_integer("patience", patience, minimum=0, way_out="Use None to wait for ever.")
-        self._patience = patience
-        self._chains = chains
         self._votes = votes
         self._span = check_real("span", span, low=0.0, open_low=True, open_high=True)
-        self._pool: Pool[S] = Pool(check_integer("pool", pool, minimum=1), match)
         self._episodes: dict[Hashable, Account[S]] = {}
-        self._ended = 0
-        self.finished = self.abandoned = self.dropped = self.blocked = 0
+        super().__init__(
+            Pool(check_integer("pool", pool, minimum=1), match),
+            horizon=check_integer("horizon", horizon, minimum=1),
+            patience=patience,
+            chains=chains,
+        )
+        self.blocked = 0
         self.watch = Watch()
 
     @property
-    def started(self) -> int:
-        """Chains started; their ids are 0, 1, 2, ... in that order."""
-        return self._pool.started
+    def closes(self) -> bool:
+        """Whether the first refusal ends exploration for an episode."""
+        return self._rule.closes
 
     @property
-    def open_chains(self) -> int:
-        """Chains unfinished now, waiting or being fed."""
-        return len(self._pool)
-
-    @property
-    def waiting_chains(self) -> int:
-        """Chains that wait at their targets."""
-        return len(self._pool.waiting())
-
-    @property
-    def free_places(self) -> int:
-        """Chains that could be opened now."""
-        return self._pool.free if self._chains else 0
+    def limit(self) -> float:
+        """The limit of the rule, for episodes without one of their own."""
+        return self._rule.limit
 
     def ledger(self, episode: Hashable) -> Ledger:
         """Return what an open episode has spent.
@@ -146,8 +129,10 @@ class Shield(Generic[S]):
         """
         return self._open_episode("ledger", episode).ledger
 
-    def begin(self, episode: Hashable, plan: Plan[S], number: int = 0) -> None:
+    def begin(self, episode: Hashable, plan: Plan[S], number: int = 0, *, limit: float | None = None) -> None:
         """Open an episode, pinned to `plan`; every decision repeats `number`.
+
+        `limit` replaces that of the rule for this episode.
 
         Raises:
             OutOfOrder: if the episode is open already.
@@ -168,11 +153,31 @@ class Shield(Generic[S]):
             raise OutOfOrder(
                 f"'begin' must open a new episode, got {shown(episode)}, which is open. Finish it first."
             )
-        now = self._episodes[episode] = Account(plan, number)
+        rule = self._rule if limit is None else self.rule_with(limit)
+        now = self._episodes[episode] = Account(plan, number, rule)
         if self._votes is not None:
             now.deficits = self._votes.deficits(self._votes.worlds)
 
-    def decide(self, episode: Hashable, t: int, s: S, *, proposal: int | None = None) -> Decision:
+    def tighten(self, episode: Hashable, limit: float) -> None:
+        """Lower the limit of an open episode; where more is booked already, nothing more is afforded.
+
+        Raises:
+            OutOfOrder: if the episode is not open.
+            InvalidBudget: if `limit` is above what the episode has.
+        """
+        now = self._open_episode("tighten", episode)
+        if not limit <= now.rule.limit:
+            raise InvalidBudget(
+                f"'limit' must be at most that of the episode, {now.rule.limit:g}, got {shown(limit)}."
+            )
+        now.rule = now.rule._replace(limit=limit)
+        if now.ledger.deficit > limit:
+            # The panel's deficit could fall below the limit again.
+            now.ledger = Ledger(True, now.ledger.deficit)
+
+    def decide(
+        self, episode: Hashable, t: int, s: S, *, proposal: int | None = None, explore: bool = True
+    ) -> Decision:
         """Return the action to play at step `t` in state `s`, eq. (5), and book what it costs.
 
         A charge that is not finite is a refusal and is never booked. A step requested again before it is
@@ -184,6 +189,7 @@ class Shield(Generic[S]):
             s: The state it is in.
             proposal: An action that another explorer suggests. The chains are left alone then:
                 it is played if the ledger affords it, else the baseline is.
+            explore: False plays the baseline and books nothing: a chain that was fed waits here.
 
         Raises:
             OutOfOrder: if the episode is not open or over, or `t` is not its next step.
@@ -197,51 +203,82 @@ class Shield(Generic[S]):
         if now.pending is not None and t == now.t:
             self._pool.check_continues("decided in", now.pending[0], s)
             return now.pending[1]
-        self._check_step(now, episode, t, s)
-
+        now.check_next(episode, t, s, self._pool, self._horizon)
         # Nothing is changed before every call of the plan has returned: an error costs nothing.
-        plan, ledger, rule = now.plan, now.ledger, self._rule
-        explored, action, cost = False, 0, 0.0
-        vote: Vote | None = None
-        chosen: Chain[S] | None = None
-        refused: list[Chain[S]] = []
-        if proposal is not None:
-            action = as_action("proposal", proposal)
-            explored, cost, ledger, vote = self._put(now, t, s, action)
-        else:
-            # Many chains may wait here, but they propose few actions: each is priced once.
-            unaffordable: list[int] = []
-            for chain in () if ledger.closed else self._candidates(now, t, s):
-                clock = chain.length if self._by_meta_clock and not chain.complete else t
-                action = as_action("explore", plan.explore(chain.id, clock, s))
-                if action not in unaffordable:
-                    explored, cost, ledger, vote = self._put(now, t, s, action)
-                    if explored:
-                        chosen = chain
-                        break
-                    unaffordable.append(action)
-                refused.append(chain)
-                if ledger.closed:
-                    break
-        if not explored:
-            action = as_action("baseline", plan.baseline(t, s))
+        weighed = self._weigh(now, t, s, proposal, explore, now.deficits)
+        return self._take_up(now, episode, t, s, weighed, proposal is not None, explore)
 
-        self.watch.decided(explored, self._why_not(now.ledger, t, bool(refused) or proposal is not None))
-        if proposal is not None:
-            self._part(now, s)
-            now.refused |= not explored
-        if refused:
-            self._refuse(now, episode, refused, s)
-        if chosen is not None:
-            self._feed(now, chosen)
-        now.explored += explored
-        now.ledger = ledger
-        deficit = ledger.deficit
-        chain_id = -1 if chosen is None else chosen.id
-        left = room(rule, deficit)
-        decision = Decision(action, explored, cost, deficit, left, now.number, chain_id, vote, self._span)
-        now.pending = (self._pool.keep(s), decision)
-        return decision
+    @property
+    def votes(self) -> Votes | None:
+        """How worlds vote, where they do."""
+        return self._votes
+
+    def rule_with(self, limit: float) -> Rule:
+        """Return the rule of an episode with a limit of its own."""
+        return self._rule._replace(limit=limit)
+
+    def preview(
+        self, episode: Hashable, t: int, s: S, *, proposal: int | None = None
+    ) -> tuple[Decision, tuple[int, ...]]:
+        """Return what `decide` would, and the actions that chains propose; nothing changes.
+
+        `t` may be one step ahead of what was observed: `s` is then where the step decided last leads.
+        """
+        now = self._open_episode("preview", episode)
+        deficits = copy(now.deficits)
+        weighed = self._weigh(now, t, s, proposal, True, deficits, ahead=now.pending is not None)
+        return self._as_decision(now, weighed), weighed.proposals
+
+    def recall(
+        self,
+        episode: Hashable,
+        t: int,
+        s: S,
+        decision: Decision,
+        *,
+        proposal: int | None = None,
+        explore: bool = True,
+        ahead: bool = False,
+    ) -> Weighed[S]:
+        """Return a recorded decision as it was weighed, for `apply`; nothing changes.
+
+        `ahead` says that `s` is the first news of where the step decided last led.
+
+        Raises:
+            OutOfOrder: if the episode is not open or over, or `t` is not its next step.
+            InvalidData: if it cannot have been decided here.
+        """
+        now = self._open_episode("apply", episode)
+        if not ahead:
+            now.check_next(episode, t, s, self._pool, self._horizon)
+        asked = (
+            () if proposal is not None or not explore or now.ledger.closed else self._candidates(now, t, s)
+        )
+        weighed = recorded(now, decision, tuple(asked), proposal, explore, self._votes)
+        if weighed is None or self._as_decision(now, weighed) != decision:
+            raise InvalidData(
+                f"'decision' must be one that can have been made at step {t} of episode {shown(episode)}, "
+                f"with {now.ledger.deficit:g} of {now.rule.limit:g} booked, got {shown(decision)}."
+            )
+        return weighed
+
+    def apply(
+        self, episode: Hashable, t: int, s: S, weighed: Weighed[S], *, proposed: bool, explore: bool
+    ) -> Decision:
+        """Take what `recall` returned for made: afterwards the shield is as if `decide` had decided it.
+
+        The plan is not asked. The deficits of worlds are brought up to date when they are needed.
+        """
+        now = self._open_episode("apply", episode)
+        if weighed.explored and self._votes is not None:
+            now.owed.append((t, s, weighed.action))
+        return self._take_up(now, episode, t, s, weighed, proposed, explore)
+
+    def part(self, episode: Hashable) -> None:
+        """Note that the step decided last was not played: its chain waits where it was to be."""
+        now = self._open_episode("part", episode)
+        if now.pending is not None:
+            self._part(now, now.pending[0])
 
     def observe(
         self,
@@ -323,6 +360,8 @@ class Shield(Generic[S]):
         """
         chains = {chain.id: chain for chain in self._pool.waiting()}
         chains |= {now.fed.id: now.fed for now in self._episodes.values() if now.fed is not None}
+        for now in self._episodes.values():
+            settle_debts(now)
         return {
             "counters": [self._ended, self.finished, self.abandoned, self.dropped, self.blocked],
             "started": self._pool.started,
@@ -331,7 +370,11 @@ class Shield(Generic[S]):
         }
 
     def restore(
-        self, record: Mapping[str, Any], plans: Mapping[Hashable, Plan[S]], recall: Callable[[Any], object]
+        self,
+        record: Mapping[str, Any],
+        plans: Mapping[Hashable, Plan[S]],
+        recall: Callable[[Any], object],
+        limits: Mapping[Hashable, float] | None = None,
     ) -> None:
         """Take on what `record` returned; only for a shield that has seen nothing.
 
@@ -339,12 +382,15 @@ class Shield(Generic[S]):
             record: The record of another shield with the same options.
             plans: The plan of every open episode.
             recall: The opposite of `keep`.
+            limits: The limits of the open episodes that have their own.
         """
+        own = {} if limits is None else limits
+        rules = {name: self._rule._replace(limit=limit) for name, limit in own.items()}
         chains: dict[int, Chain[S]] = {each[0]: Chain.restored(each, recall) for each in record["chains"]}
         self._ended, self.finished, self.abandoned, self.dropped, self.blocked = record["counters"]
         self._episodes = {
             episode: Account.restored(
-                plans[episode], chains, kept, self._rule, recall, self._votes, self._span
+                plans[episode], chains, kept, rules.get(episode, self._rule), recall, self._votes, self._span
             )
             for episode, *kept in record["episodes"]
         }
@@ -361,29 +407,88 @@ class Shield(Generic[S]):
         self.blocked += blocked
         del self._episodes[episode]
         self._ended += 1
-        self.watch.ended(now.explored, self._rule)
+        if now.held < max(now.t, 1):
+            self.watch.ended(now.explored, self._rule)
         ended = (*(rollout.chain for rollout in now.finished), *now.dropped, *abandoned)
         return EpisodeEnd(tuple(now.finished), abandoned, ended, blocked, now.explored)
 
-    def _put(self, now: Account[S], t: int, s: S, action: int) -> tuple[bool, float, Ledger, Vote | None]:
-        """Return whether a step is afforded, its cost, the ledger after it, and the vote if there is one.
+    def _weigh(
+        self,
+        now: Account[S],
+        t: int,
+        s: S,
+        proposal: int | None,
+        explore: bool,
+        deficits: MutableSequence[float],
+        *,
+        ahead: bool = False,
+    ) -> Weighed[S]:
+        """Return what is to be done at a step. Of all that is kept, only `deficits` change.
 
-        Each world's own charge is booked with the vote: no call of the plan may come after it.
+        `ahead` says that the step decided last counts as played.
         """
-        votes, before = self._votes, now.ledger
-        if votes is None:
-            return *afford(before, price(now.plan, t, s, action), self._rule), None
-        charges = price_in_worlds(now.plan, t, s, action, trusted=votes.trusted)
-        vote, ledger = votes.vote(now.deficits, charges, before, self._rule, votes.panel)
-        return vote.afforded, ledger.deficit - before.deficit if vote.afforded else 0.0, ledger, vote
+        plan, ledger, votes = now.plan, now.ledger, self._votes
+        settle_debts(now)
+        refused: list[Chain[S]] = []
+        if proposal is not None:
+            action = as_action("proposal", proposal)
+            afforded, cost, ledger, vote = put(plan, t, s, action, ledger, deficits, now.rule, votes)
+            if afforded:
+                return Weighed(True, action, cost, ledger, vote, None, ())
+            return Weighed(False, as_action("baseline", plan.baseline(t, s)), 0.0, ledger, vote, None, ())
+        # Many chains may wait here, but they propose few actions: each is priced once.
+        unaffordable: list[int] = []
+        vote = None
+        for chain in () if ledger.closed or not explore else self._candidates(now, t, s):
+            length = chain.length + (ahead and chain is now.fed and not chain.complete)
+            whole = chain.complete or length == self._horizon
+            clock = length if self._by_meta_clock and not whole else t
+            action = as_action("explore", plan.explore(chain.id, clock, s))
+            if action not in unaffordable:
+                afforded, cost, ledger, vote = put(plan, t, s, action, ledger, deficits, now.rule, votes)
+                if afforded:
+                    asked = (*unaffordable, action)
+                    return Weighed(True, action, cost, ledger, vote, chain, tuple(refused), asked)
+                unaffordable.append(action)
+            refused.append(chain)
+            if ledger.closed:
+                break
+        baseline = as_action("baseline", plan.baseline(t, s))
+        return Weighed(False, baseline, 0.0, ledger, vote, None, tuple(refused), tuple(unaffordable))
 
-    def _why_not(self, before: Ledger, t: int, proposed: bool) -> str:
-        """Return why a step did not explore, if it did not."""
-        if before.closed:
-            return CLOSED
-        if proposed:
-            return BUDGET
-        return POOL if t == 0 and not self._pool.has_room else TARGET
+    def _as_decision(self, now: Account[S], weighed: Weighed[S]) -> Decision:
+        explored, action, cost, ledger, vote, chosen, *_ = weighed
+        chain_id = -1 if chosen is None else chosen.id
+        left = room(now.rule, ledger.deficit)
+        return Decision(action, explored, cost, ledger.deficit, left, now.number, chain_id, vote, self._span)
+
+    def _take_up(
+        self,
+        now: Account[S],
+        episode: Hashable,
+        t: int,
+        s: S,
+        weighed: Weighed[S],
+        proposed: bool,
+        explore: bool,
+    ) -> Decision:
+        """Book a step and move its chains."""
+        explored, refused, chosen = weighed.explored, weighed.refused, weighed.chosen
+        why_not = self._why_not(now.ledger, t, bool(refused) or proposed) if explore else None
+        self.watch.decided(explored, why_not)
+        now.held += not explore
+        if proposed or not explore or now.ledger.closed:
+            self._part(now, s)
+        now.refused |= proposed and not explored
+        if refused:
+            self._refuse(now, episode, refused, s)
+        if chosen is not None:
+            self._feed(now, chosen)
+        now.explored += explored
+        now.ledger = weighed.ledger
+        decision = self._as_decision(now, weighed)
+        now.pending = (self._pool.keep(s), decision)
+        return decision
 
     def _open_episode(self, call: str, episode: Hashable) -> Account[S]:
         try:
@@ -393,80 +498,3 @@ class Shield(Generic[S]):
         if now is None:
             raise OutOfOrder(f"{call!r} must name an open episode, got {shown(episode)}. Call begin first.")
         return now
-
-    def _check_step(self, now: Account[S], episode: Hashable, t: int, s: S) -> None:
-        if now.pending is None and t == now.t and not now.terminated and t < self._horizon:
-            self._pool.check("s", s)
-            if t > 0:
-                self._pool.check_continues("observed last", now.reached, s)
-            return
-        if now.pending is not None:
-            raise OutOfOrder(
-                f"'decide' must follow an observation, got step {now.t} of episode {episode!r} decided "
-                "but not observed. Call observe first."
-            )
-        if now.terminated or now.t == self._horizon:
-            how = "reached a terminal state" if now.terminated else f"has played all {self._horizon} steps"
-            raise OutOfOrder(
-                f"'decide' must name an episode still going, got {shown(episode)}, which {how}. Call finish."
-            )
-        raise OutOfOrder(
-            f"'t' must be the next step of episode {episode!r}, {now.t}, got {shown(t)}. "
-            "Steps are decided in order."
-        )
-
-    def _candidates(self, now: Account[S], t: int, s: S) -> Sequence[Chain[S]]:
-        """Return the chains that want to explore here, in the order in which they may try."""
-        if now.fed is not None:
-            return (now.fed,)
-        waiting = self._pool.waiting_at(s)
-        if t == 0 and not waiting and (self._pool.has_room or not self._chains):
-            return (self._pool.draft(s, ended=self._ended),)
-        return waiting
-
-    def _feed(self, now: Account[S], chain: Chain[S]) -> None:
-        self._admit_if_new(chain)
-        if chain.waiting:
-            self._pool.take(chain)
-        now.fed = chain
-
-    def _refuse(self, now: Account[S], episode: Hashable, chains: Sequence[Chain[S]], s: S) -> None:
-        """Note the chains that could not be afforded; one that was fed, or is new, waits here from now on."""
-        now.refused = True
-        now.fed = None
-        for chain in chains:
-            if chain.complete:
-                continue
-            self._admit_if_new(chain)
-            chain.refuse(episode)
-            now.touched.add(chain)
-            if not chain.waiting:
-                self._let_go(now, chain, s)
-
-    def _admit_if_new(self, chain: Chain[S]) -> None:
-        if chain.id == self._pool.started:
-            self._pool.admit(chain)
-
-    def _part(self, now: Account[S], s: S) -> None:
-        """Take the chain being fed from its episode; one that is complete is gone already."""
-        if now.fed is not None and not now.fed.complete:
-            self._let_go(now, now.fed, s)
-        now.fed = None
-
-    def _let_go(self, now: Account[S], chain: Chain[S], s: S) -> None:
-        """Make an unfinished chain wait at `s`, or drop it where chains are off."""
-        if self._chains:
-            self._pool.wait(chain, s)
-        else:
-            self._pool.remove(chain)
-            self.dropped += 1
-            now.dropped.append(chain.id)
-
-    def _abandon_stale(self) -> tuple[int, ...]:
-        if self._patience is None:
-            return ()
-        stale = [c for c in self._pool.waiting() if self._ended - c.last_advanced >= self._patience]
-        for chain in stale:
-            self._pool.remove(chain)
-        self.abandoned += len(stale)
-        return tuple(chain.id for chain in stale)

@@ -84,7 +84,9 @@ class WorldsRun(BlockRun):
         logged = self._job.logged
         if logged is not None:
             self._schedule.learn(logged.pairs, logged.nexts, logged.rewards)
-        self._learn()
+        self._take_in()
+        self._schedule.begin()
+        self._plan_anew()
         self._begin_from(self._planned.baseline.copy())
 
     def log(self) -> ChainLog:
@@ -104,13 +106,15 @@ class WorldsRun(BlockRun):
             "seen": {name: getattr(self._seen, name)[:n] for name in ("pairs", "nexts", "rewards")},
             "run": {
                 "frozen": self._frozen,
-                "numbers": np.array([self.done, self.plans]),
+                "numbers": np.array([self.done, self.plans, self._schedule.before]),
                 "generators": np.array(json.dumps(generators)),
             },
         }
 
     def _recall(self, state: Mapping[str, NDArray[Any]]) -> tuple[int, list[dict[str, Any]]]:
-        done, self.plans = (int(each) for each in state["run.numbers"])
+        done, self.plans, *before = (int(each) for each in state["run.numbers"])
+        # Runs begun by an earlier version counted the log, too, when they asked whether to plan again.
+        self._schedule.before = before[0] if before else 0
         self.worlds.restore(under("worlds.", state))
         recall_chains_into(self.chains, state)
         self._plan()
@@ -131,11 +135,14 @@ class WorldsRun(BlockRun):
         set_incumbent_into(job.judge, frozen if job.agent.prior is None else job.prior, job.scratch)
         self._call(self._no_block())
 
-    def _learn(self) -> None:
-        """Teach the worlds what was seen since the last plan, and plan again."""
+    def _take_in(self) -> None:
+        """Teach the worlds what was seen since the last plan."""
         seen = self._seen
         n = int(seen.used[0])
         self._schedule.learn(seen.pairs[:n], seen.nexts[:n], seen.rewards[:n])
+
+    def _plan_anew(self) -> None:
+        """Plan what the worlds have learnt, and make room for what is seen until the next plan."""
         self._seen = _room(self._schedule.due + self._horizon)
         self.plans += 1
         self._plan()
@@ -151,7 +158,8 @@ class WorldsRun(BlockRun):
 
     def _play(self, block: Block) -> int:
         if self._seen.used[0] >= self._schedule.due:
-            self._learn()
+            self._take_in()
+            self._plan_anew()
         return self._call(block)
 
     def _call(self, block: Block) -> int:

@@ -1,0 +1,1 @@
+"""`chary serve`: decisions over HTTP that are on the disk before they are answered."""

@@ -1,0 +1,29 @@
+"""Python's collector of cycles, kept from looking through everything while much of it is being made."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause the collector inside.
+
+    Records and arrays of thousands of episodes are made at once and have no cycles; looking through them
+    again and again took most of the time of loading them.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def settle() -> None:
+    """Keep what was loaded out of all later collections: it stays for long."""
+    gc.collect()
+    gc.freeze()

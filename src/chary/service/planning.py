@@ -1,0 +1,64 @@
+"""When new plans are drafted, and the thread that makes them."""
+
+from __future__ import annotations
+
+import threading
+from typing import final
+
+from chary.agents.draft import Draft
+from chary.errors import CharyError
+
+
+@final
+class Planner:
+    """Makes one plan at a time beside the decisions; the engine adopts it when the next episode begins.
+
+    Args:
+        every: Episodes that must complete between two drafts; 0 has each plan made while an episode waits.
+        growth: The least share of all completed episodes that must be new.
+    """
+
+    def __init__(self, *, every: int, growth: float) -> None:
+        self.every, self.growth = every, growth
+        # Why the last plan cannot be used, where what was learnt contradicts what was declared.
+        self.problem: CharyError | None = None
+        self._thread: threading.Thread | None = None
+        self._draft: Draft | None = None
+
+    @property
+    def inline(self) -> bool:
+        """Whether plans are made while an episode waits for it."""
+        return self.every == 0
+
+    def is_due(self, completed: int, drafted: int) -> bool:
+        """Return whether a draft is due, `completed` episodes in all and `drafted` at the last draft."""
+        new = completed - drafted
+        return new >= max(self.every, 1) and new >= self.growth * completed * (not self.inline)
+
+    def is_made(self, draft: Draft) -> bool:
+        """Return whether a plan is made; one that nobody makes yet is begun, in a thread.
+
+        Raises:
+            CharyError: if it cannot be used.
+        """
+        if self._draft is not draft:
+            self.finish()
+            self._draft, self.problem = draft, None
+            self._thread = threading.Thread(
+                target=self._make, args=(draft,), name="chary-planner", daemon=True
+            )
+            self._thread.start()
+        if self.problem is not None:
+            raise self.problem
+        return draft.made
+
+    def finish(self) -> None:
+        """Wait for the thread."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _make(self, draft: Draft) -> None:
+        try:
+            draft.make()
+        except CharyError as problem:
+            self.problem = problem

@@ -1,0 +1,161 @@
+"""The audit: whatever is changed on the disk is found and named, a cut end by the published head."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.service.served import make
+from tests.service.wandering import Wanderer
+
+from chary.errors import InvalidData
+from chary.service.engine import Engine
+from chary.service.replay import replay
+from chary.service.verify import verify
+from chary.service.views import Views
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a deployment with all kinds of events, stopped."""
+    directory = make(
+        tmp_path_factory.mktemp("audited"), limits={"snapshot_every": 100}, planning={"every": 3}
+    )
+    engine = Engine.open(directory)
+    engine.add_token("t1", "ab" * 32, scopes=("read",), label="ward", expires=None, author="me")
+    client = Wanderer(engine, Random(3))
+    while engine.head < 450:
+        client.requests(50)
+        engine.wait(engine.head)
+    engine.set_eta(7.0, author="me", reason="r")
+    engine.finish()
+    return directory
+
+
+@pytest.fixture
+def directory(kept: Path, tmp_path: Path) -> Path:
+    shutil.copytree(kept, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture
+def sql(directory: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(directory / "chary.db", isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def test_what_was_written_is_whole_and_its_head_can_be_published(directory: Path) -> None:
+    found = verify(directory)
+    assert found.is_whole, found.found
+    last = Views(directory).events(after=found.events - 1)
+    assert [event["hash"] for event in last] == [found.head]
+    assert verify(directory, head=found.head).is_whole
+    assert f"the head is {found.head}" in found.describe()
+    assert replay(directory).is_whole
+
+
+def test_a_cut_end_is_found_by_the_published_head_alone(directory: Path, sql: sqlite3.Connection) -> None:
+    head = verify(directory).head
+    ((last,),) = sql.execute("SELECT max(seq) FROM event").fetchall()
+    ((kind,),) = sql.execute("SELECT kind FROM event WHERE seq = ?", (last,)).fetchall()
+    assert kind == "eta"
+    # A thorough thief takes the traces along.
+    sql.execute("DELETE FROM event WHERE seq = ?", (last,))
+    sql.execute("DELETE FROM policy WHERE name = 'eta'")
+    sql.execute("DELETE FROM snapshot WHERE seq = ?", (last,))
+    assert verify(directory).is_whole
+    found = verify(directory, head=head)
+    assert [finding.where for finding in found.found] == ["head"]
+    assert "its end was cut off" in found.describe()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_flipped_byte_in_an_event_is_named(directory: Path, sql: sqlite3.Connection, seed: int) -> None:
+    chance = Random(seed)
+    columns = ["kind", "episode", "t", "body", "prev", "hash", "at", "epoch", "schema"]
+    column = columns[seed % len(columns)]
+    rows = sql.execute(f"SELECT seq, {column} FROM event WHERE {column} IS NOT NULL AND seq > 1").fetchall()
+    seq, value = chance.choice(rows)
+    if isinstance(value, int):
+        changed: object = value ^ (1 << chance.randrange(3))
+    else:
+        content = bytearray(value.encode() if isinstance(value, str) else value)
+        content[chance.randrange(len(content))] ^= 1
+        changed = content.decode() if isinstance(value, str) else bytes(content)
+    sql.execute(f"UPDATE event SET {column} = ? WHERE seq = ?", (changed, seq))
+    found = verify(directory)
+    assert seq in {finding.seq for finding in found.found if finding.where == "event"}
+    with pytest.raises(InvalidData, match=rf"event {seq}\b"):
+        replay(directory)
+
+
+@pytest.mark.parametrize(
+    ("where", "change"),
+    [
+        ("chain", "DELETE FROM event WHERE seq = 50"),
+        ("episode", "UPDATE episode SET status = 'open' WHERE status = 'closed'"),
+        ("decision", "UPDATE decision SET charge = charge + 1e-9 WHERE t = 2"),
+        ("decision", "DELETE FROM decision WHERE t = 1"),
+        ("decision", "INSERT INTO decision VALUES (1, 1, 1, 'budgeted', 0, 0, 0, 0, NULL, NULL)"),
+        ("policy", "UPDATE policy SET seq = seq - 1 WHERE name = 'mode'"),
+        ("token", "UPDATE token SET scopes = '[\"operate\"]'"),
+        ("note", "DELETE FROM note WHERE seq = (SELECT min(seq) FROM note)"),
+        ("payload", "UPDATE payload SET content = replace(content, 'null', '1')"),
+        ("payload", "DELETE FROM payload WHERE begun = (SELECT min(begun) FROM payload)"),
+        ("payload", "INSERT INTO payload SELECT 1, salt, content FROM payload LIMIT 1"),
+        ("snapshot", "UPDATE snapshot SET content = zeroblob(9) WHERE seq = (SELECT min(seq) FROM snapshot)"),
+        ("snapshot", "UPDATE snapshot SET seq = seq + 1 WHERE seq = (SELECT min(seq) FROM snapshot)"),
+    ],
+)  # fmt: skip
+def test_whatever_is_kept_besides_must_agree_with_the_events(
+    directory: Path, sql: sqlite3.Connection, where: str, change: str
+) -> None:
+    assert sql.execute(change).rowcount > 0
+    assert where in {finding.where for finding in verify(directory).found}
+
+
+def test_a_flipped_byte_in_the_file_is_found_or_changes_nothing_that_is_read(directory: Path) -> None:
+    file = directory / "chary.db"
+    content = file.read_bytes()
+    chance = Random(0)
+    events = Views(directory).events(limit=10_000)
+    noticed = 0
+    for _ in range(40):
+        changed = bytearray(content)
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+        file.write_bytes(changed)
+        try:
+            whole = verify(directory).is_whole
+        except InvalidData:
+            whole = False
+        noticed += not whole
+        assert not whole or Views(directory).events(limit=10_000) == events
+    assert noticed > 20
+
+
+def test_another_decision_is_named_by_the_replay(directory: Path, sql: sqlite3.Connection) -> None:
+    """A decision that was changed together with all hashes after it: only computing it again tells."""
+    from chary.service.events import hash_of
+
+    rows = sql.execute("SELECT seq, kind, episode, t, body, at, epoch FROM event ORDER BY seq").fetchall()
+    target = next(row[0] for row in rows if row[1] == "decided" and '"mode":"budgeted"' in row[4])
+    prev = bytes(32)
+    for seq, kind, episode, t, body, at, epoch in rows:
+        if seq == target:
+            body = body.replace('"plan":', '"plan":1')
+        digest = hash_of(prev, seq, kind, episode, t, body.encode(), at, epoch)
+        sql.execute("UPDATE event SET body = ?, prev = ?, hash = ? WHERE seq = ?", (body, prev, digest, seq))
+        prev = digest
+    found = replay(directory)
+    assert ("decision", target) in {(finding.where, finding.seq) for finding in found.found}
+
+
+def test_a_head_must_be_a_hash(directory: Path) -> None:
+    for wrong in ("", "xyz", "ab" * 31):
+        with pytest.raises(InvalidData, match="64 hexadecimal digits"):
+            verify(directory, head=wrong)
