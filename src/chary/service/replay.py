@@ -12,7 +12,7 @@ from chary.service.events import NOTHING, Decided, Event, encode
 from chary.service.findings import MOST, Findings
 from chary.service.live import Live
 from chary.service.modes import FALLBACK, INCUMBENTS
-from chary.service.recovery import chained, check_first
+from chary.service.recovery import chained, check_first, take_in
 from chary.service.store import Head, Reader
 from chary.texts import shown
 
@@ -47,7 +47,7 @@ def replay(
                         break
                     live = _recorded(deployment, reader, event.seq)
             else:
-                _taken_in(live, event)
+                take_in(live, event)
             live.prune(event.seq)
             found.events, found.head = event.seq, event.hash.hex()
             if event.seq in digests:
@@ -96,10 +96,6 @@ def _recorded(deployment: Deployment, reader: Reader, upto: int) -> Live:
     """Return the state that the events give up to one, with the decisions as they were made."""
     live = Live.new(deployment.declaration)
     for event in reader.events(upto=upto):
-        _taken_in(live, event)
+        take_in(live, event)
         live.prune(event.seq)
     return live
-
-
-def _taken_in(live: Live, event: Event) -> None:
-    live.apply(event.seq, event.episode, event.t, event.facts(), event.body.encode())
