@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from chary.errors import CharyError
+from chary.errors import CharyError, InvalidData
 from chary.service.deployment import Deployment
 from chary.service.events import NOTHING, Decided, Event, encode
 from chary.service.findings import MOST, Findings
@@ -45,7 +45,11 @@ def replay(
                 if not _decided_again(live, event, found):
                     if len(found.found) >= MOST:
                         break
-                    live = _recorded(deployment, reader, event.seq)
+                    try:
+                        live = _recorded(deployment, reader, event.seq)
+                    except InvalidData as problem:
+                        found.add("decision", event.seq, f"The replay ends here: {problem}")
+                        break
             else:
                 take_in(live, event)
             live.prune(event.seq)
