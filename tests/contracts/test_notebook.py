@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,6 @@ def shown(cell: dict[str, Any]) -> list[str]:
     return [re.sub(r"-?\d[\d.,]*", "#", text) for text in texts]
 
 
-def run(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run the cells of a notebook in their order, and return the names that they leave."""
-    plt = pytest.importorskip("matplotlib.pyplot", reason="figures need pip install 'chary[figures]'")
-    plt.switch_backend("Agg")
-    names: dict[str, Any] = {}
-    with plt.rc_context():
-        monkeypatch.setattr(plt, "show", plt.close)
-        for cell in code_cells(kept(name)):
-            exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
-    return names
-
-
 def test_every_notebook_is_tested() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(PICTURES)
 
@@ -57,45 +46,35 @@ def test_a_notebook_is_kept_with_its_outputs_and_small(name: str) -> None:
     assert not [cell for cell in cells if any(output["output_type"] == "error" for output in cell["outputs"])]
 
 
-def test_the_first_steps_keep_their_budget(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = run("first-steps", monkeypatch)
-    assert max(names["booked"]) <= names["ETA"]
-    assert len(names["earnings"]) == names["WEEKS"]
-    assert "certified" in capsys.readouterr().out
-
-
-def test_an_own_log_leads_to_an_agent_that_earns_more_than_the_rule_in_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = run("own-log-to-live", monkeypatch)
-    earned = names["earnings"]
-    # By far more than chance: the means of rounds differ less from each other.
-    assert sum(earned) / len(earned) > names["worth"].high + 10
-    assert names["lost"] > 0
-    assert not names["agent"].open_episodes
-    assert "credible per episode" in capsys.readouterr().out
-
-
-def test_an_agent_of_your_own_is_judged_beside_the_others_and_swept(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    try:
-        names = run("own-agent", monkeypatch)
-    finally:
-        sys.modules.pop("noisy", None)
-    over = {name: run.violations().sum() for name, run in names["runs"].items()}
-    # What the text says: only chary promises a budget, and the agent of the page breaks it.
-    assert over["chary"] == 0 < over["Noisy"]
-    assert names["table"].height == 5 * 3
-    assert set(names["table"]["agent"]) == {"noisy:Noisy", "ucbvi", "chary"}
-    assert "keeps the contract" in capsys.readouterr().out
+# What the text of each says, as code that runs after its last cell.
+CLAIMS = {
+    "first-steps": """
+assert max(booked) <= ETA
+assert len(earnings) == WEEKS
+""",
+    # Better by far more than chance: the means of rounds differ less from each other.
+    "own-log-to-live": """
+assert sum(earnings) / len(earnings) > worth.high + 10
+assert lost > 0
+assert not agent.open_episodes
+""",
+    # Only chary promises a budget, and the agent of the page breaks it.
+    "own-agent": """
+over = {name: run.violations().sum() for name, run in runs.items()}
+assert over["chary"] == 0 < over["Noisy"]
+assert table.height == 5 * 3
+assert set(table["agent"]) == {"noisy:Noisy", "ucbvi", "chary"}
+""",
+}
+SAYS = {
+    "first-steps": "certified",
+    "own-log-to-live": "credible per episode",
+    "own-agent": "keeps the contract",
+}
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_fresh_kernel_shows_what_was_kept(name: str) -> None:
+def test_a_notebook_shows_what_was_kept_and_what_it_says_is_true(name: str) -> None:
     nbclient = pytest.importorskip("nbclient", reason="make docs installs it and runs this test")
     pytest.importorskip("ipykernel", reason="make docs installs it and runs this test")
     nbformat = pytest.importorskip("nbformat")
@@ -104,8 +83,32 @@ def test_a_fresh_kernel_shows_what_was_kept(name: str) -> None:
     after = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     for cell in code_cells(after):
         cell["outputs"] = []
+    after["cells"].append(nbformat.v4.new_code_cell(CLAIMS[name]))
     with warnings.catch_warnings():
         # What the tools of Jupyter warn of is not ours to mend.
         warnings.simplefilter("ignore")
         nbclient.NotebookClient(after, timeout=300, record_timing=False, config=config).execute()
-    assert [shown(cell) for cell in code_cells(after)] == [shown(cell) for cell in code_cells(before)]
+    assert [shown(cell) for cell in code_cells(after)[:-1]] == [shown(cell) for cell in code_cells(before)]
+    assert any(SAYS[name] in text for cell in code_cells(after) for text in shown(cell))
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.skipif(find_spec("nbclient") is not None, reason="run in a kernel of its own")
+def test_what_a_notebook_says_is_true_without_jupyter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot", reason="figures need pip install 'chary[figures]'")
+    plt.switch_backend("Agg")
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    names: dict[str, Any] = {}
+    try:
+        with plt.rc_context():
+            monkeypatch.setattr(plt, "show", plt.close)
+            for cell in code_cells(kept(name)):
+                exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
+        exec(CLAIMS[name], names)
+    finally:
+        # The module that a notebook writes and imports.
+        sys.modules.pop("noisy", None)
+
+
+def test_every_claim_belongs_to_a_notebook() -> None:
+    assert set(CLAIMS) == set(SAYS) == set(PICTURES)

@@ -7,13 +7,15 @@ A record supports the standing `calibrated` of a run that was configured exactly
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from chary.errors import InvalidData, UnknownName, check_integer, check_real, check_type
 
-__all__ = ["CONFIDENCE", "CalibrationRecord", "largest_failures", "least_runs", "upper_limit"]
+__all__ = ["CONFIDENCE", "CalibrationRecord", "largest_failures", "least_runs", "read_record", "upper_limit"]
+
+R = TypeVar("R")
 
 # Of the upper limit on the share of failing runs.
 CONFIDENCE = 0.95
@@ -207,17 +209,27 @@ class CalibrationRecord:
             InvalidData: if a key is missing.
             CharyError: if a value is out of range.
         """
-        known = {each.name for each in fields(cls)}
-        given = {name: value for name, value in values.items() if name != "upper"}
-        for name in given:
-            if name not in known:
-                raise UnknownName(f"a calibration's keys must be among {', '.join(known)}, got {name!r}.")
-        try:
-            return cls(**given)
-        except TypeError as problem:
-            raise InvalidData(
-                f"a calibration must have all its keys with values of their type: {problem}."
-            ) from problem
+        return read_record(cls, [each.name for each in fields(cls)], values)
+
+
+def read_record(kind: Callable[..., R], known: Collection[str], values: Mapping[str, Any]) -> R:
+    """Return the record with these plain values by its `known` keys; its upper limit is computed again.
+
+    Raises:
+        UnknownName: if there is a key that such records do not have.
+        InvalidData: if a key is missing or of another type.
+        CharyError: if a value is out of range.
+    """
+    given = {name: value for name, value in values.items() if name != "upper"}
+    for name in given:
+        if name not in known:
+            raise UnknownName(f"a calibration's keys must be among {', '.join(known)}, got {name!r}.")
+    try:
+        return kind(**given)
+    except (TypeError, AttributeError) as problem:
+        raise InvalidData(
+            f"a calibration must have all its keys with values of their type: {problem}."
+        ) from problem
 
 
 # The fields that a run must share with a record.

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from chary.errors import InvalidData, UnknownName, check_integer, check_real, check_type
-from chary.model.calibration import CONFIDENCE, CalibrationRecord, difference, same
+from chary.errors import InvalidData, check_integer, check_real, check_type
+from chary.model.calibration import CONFIDENCE, CalibrationRecord, difference, read_record, same
 
 __all__ = ["RiskRecord", "rate_limit", "record_from_plain"]
 
@@ -155,17 +155,7 @@ class RiskRecord:
             InvalidData: if a key is missing or of another type.
             CharyError: if a value is out of range.
         """
-        known = [each.name for each in fields(cls)]
-        given = {name: value for name, value in values.items() if name != "upper"}
-        for name in given:
-            if name not in known:
-                raise UnknownName(f"a calibration's keys must be among {', '.join(known)}, got {name!r}.")
-        try:
-            return cls(**given)
-        except (TypeError, AttributeError) as problem:
-            raise InvalidData(
-                f"a calibration must have all its keys with values of their type: {problem}."
-            ) from problem
+        return read_record(cls, [each.name for each in fields(cls)], values)
 
 
 def record_from_plain(values: Mapping[str, Any]) -> CalibrationRecord | RiskRecord:
