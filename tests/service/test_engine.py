@@ -363,7 +363,7 @@ def test_a_deployment_with_known_rewards_labels_and_a_log_opens_and_decides(
     log = [f"e{n},0,calm,wait,0.0,{STATES[n % 3]},false" for n in range(9)]
     header = "episode,t,state,action,reward,next_state,terminated"
     (tmp_path / "log.csv").write_text("\n".join([header, *log]) + "\n")
-    options = {"bounds": {"bonus": "kl"}, "worlds": {"bonus": "posterior", "worlds": 8}}[agent]
+    options: dict[str, Any] = {"bonus": "kl"} if agent == "bounds" else {"bonus": "posterior", "worlds": 8}
     directory = make(
         tmp_path,
         setting={

@@ -120,7 +120,9 @@ def _way_out(reader: Reader, seq: int) -> str:
         "SELECT kind, body FROM event WHERE kind IN (?, ?) AND seq <= ? ORDER BY seq DESC LIMIT 1",
         (Opened.kind, Deployed.kind, seq),
     )
-    version = decoded(*rows[0], seq).version if rows else chary.__version__
+    version = chary.__version__
+    for kind, body in rows:
+        version = decoded(kind, body, seq).version
     if version == chary.__version__:
         return ""
     return (
