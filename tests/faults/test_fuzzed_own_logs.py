@@ -130,6 +130,23 @@ def test_malformed_calls_are_refused_in_a_sentence_and_change_nothing() -> None:
     assert tally.refused >= tally.made // 2, tally
 
 
+@pytest.mark.parametrize("wrong", [np.array([1, 2, 3]), np.zeros((2, 2)), [[]], 0, ""])
+@pytest.mark.parametrize("option", ["columns", "labels"])
+def test_what_is_no_mapping_of_texts_is_refused_whatever_its_truth(
+    option: str, wrong: Any, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "log.csv", HEAD + "\n".join(ROWS))
+    for call in (
+        lambda: read_log(path, **{**READ, option: wrong}),
+        lambda: Log.from_dataframe(FRAME, **{**READ, option: wrong}),
+        lambda: read_policy(path, n_states=3, **{option: wrong}),
+        lambda: read_rewards(path, n_states=3, n_actions=2, **{option: wrong}),
+    ):
+        with pytest.raises(CharyError, match=f"'{option}' must") as problem:
+            call()
+        sentence(problem.value)
+
+
 # What a cell of a frame may contain: all kinds that data frames mix, and values that are nearly right.
 CELLS: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(["a", "b", "wait", "call", "no", "yes", "", "NA", "nan", " wait ", *STATES]),

@@ -391,6 +391,81 @@ def test_a_backup_taken_while_the_engine_works_restores_to_the_same_answers(
     assert not (tmp_path / "copy" / "running.json").exists()
 
 
+def cut(ward: Path) -> None:
+    database = ward / "chary.db"
+    database.write_bytes(database.read_bytes()[: database.stat().st_size // 2])
+
+
+def flip(ward: Path) -> None:
+    content = bytearray((ward / "chary.db").read_bytes())
+    for place in range(200, len(content), 997):
+        content[place] ^= 0x55
+    (ward / "chary.db").write_bytes(bytes(content))
+
+
+def statement(*sql: str) -> Callable[[Path], None]:
+    def run(ward: Path) -> None:
+        with sqlite3.connect(ward / "chary.db") as database:
+            for each in sql:
+                database.execute(each)
+        database.close()
+
+    return run
+
+
+def text(name: str, content: str) -> Callable[[Path], None]:
+    def write(ward: Path) -> None:
+        (ward / name).write_text(content)
+
+    return write
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda ward: (ward / name).unlink()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "half a database": cut,
+    "an empty database": text("chary.db", ""),
+    "something else as a database": text("chary.db", "nothing " * 1000),
+    "flipped bytes": flip,
+    "no database": without("chary.db"),
+    "no key": without("secret.key"),
+    "another key": text("secret.key", "zz"),
+    "a broken declaration": text("chary.toml", "name = ["),
+    "an unknown declaration": text("chary.toml", "name = 'x'\n[agents]\n"),
+    "a broken log": text("log.csv", "nothing"),
+    "no log": without("log.csv"),
+    "a note of another program": text("running.json", '{"url": "gopher://x", "pid": "abc"}'),
+    "a note of nobody": text(
+        "running.json", '{"url": "https://127.0.0.1:1", "pid": 1, "certificate": "/no"}'
+    ),
+    "a newer schema": statement("PRAGMA user_version = 99"),
+    "no events": statement("DELETE FROM event"),
+    "a table less": statement("DROP TABLE decision"),
+    "broken bodies": statement("UPDATE event SET body = '{' WHERE seq > 5", "UPDATE policy SET value = '{'"),
+}
+LOOKS = (
+    *(("serve", "status"), ("serve", "mode"), ("serve", "token", "list"), ("serve", "mode", "frozen")),
+    *(("audit", "verify"), ("audit", "replay"), ("audit", "export"), ("serve", "backup", "copy")),
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_deployment_is_a_sentence_whatever_is_asked_of_it(
+    cli: Cli, played: Path, tmp_path: Path, damage: str
+) -> None:
+    DAMAGES[damage](played)
+    for part, command, *rest in LOOKS:
+        given = [tmp_path / each if each == "copy" else each for each in rest]
+        more = ["--reason", "x"] if rest == ["frozen"] else []
+        answer = cli(part, command, played, *given, *more)
+        assert answer.code in (0, 1, 2), answer
+        assert "defect" not in answer.err, (part, command, answer.err)
+        if answer.code == 2:
+            assert answer.refusal()
+
+
 def test_an_engine_that_runs_elsewhere_is_not_disturbed(cli: Cli, ward: Path) -> None:
     engine = Engine.open(ward)
     assert "locked" in cli("serve", "mode", ward, "frozen", "--reason", "x").refusal()

@@ -7,11 +7,12 @@ import hmac
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.served import declaration, make
+from tests.service.served import ACTIONS, STATES, declaration, make
 
 from chary.errors import InvalidData, InvalidSetting
 from chary.service.answers import Answer, Refused
@@ -348,3 +349,45 @@ def test_a_name_stands_for_its_keyed_hash(tmp_path: Path) -> None:
         encoded = name.encode("utf-8", "surrogatepass")
         whole = hmac.new(deployment.secret, encoded, "sha256").hexdigest()
         assert deployment.identity(name) == whole[:32]
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+@pytest.mark.parametrize("agent", ["bounds", "worlds"])
+def test_a_deployment_with_known_rewards_labels_and_a_log_opens_and_decides(
+    tmp_path: Path, agent: str, horizon: int
+) -> None:
+    rewards = [
+        f"{state},{action},{8.0 * number}" for number, (state, action) in enumerate(product(STATES, ACTIONS))
+    ]
+    (tmp_path / "rewards.csv").write_text("\n".join(["state,action,reward", *rewards]) + "\n")
+    log = [f"e{n},0,calm,wait,0.0,{STATES[n % 3]},false" for n in range(9)]
+    header = "episode,t,state,action,reward,next_state,terminated"
+    (tmp_path / "log.csv").write_text("\n".join([header, *log]) + "\n")
+    options: dict[str, Any] = {"bonus": "kl"} if agent == "bounds" else {"bonus": "posterior", "worlds": 8}
+    directory = make(
+        tmp_path,
+        setting={
+            "states": list(STATES), "actions": list(ACTIONS), "horizon": horizon, "rewards": "rewards.csv",
+        },
+        agent={"name": "chary", "eta": 60.0, "reward": "known", **options},
+        log={"file": "log.csv"},
+    )  # fmt: skip
+    with running(directory) as engine:
+        engine.begin("bed", "calm")
+        decided = said(engine.decide("bed", 0, "calm"))
+        paid = 8.0 * decided["action"]
+        refused(422, "invalid", engine.outcome, "bed", 0, decided["action"], paid + 1, "ill", False)
+        assert engine.outcome("bed", 0, decided["action"], paid, "ill", False).status == 200
+    text = (directory / "log.csv").read_text()
+    (directory / "log.csv").write_text(text.replace("e8,", "f8,"))
+    with pytest.raises(InvalidData, match="must be the log that the deployment was made with"):
+        Engine.open(directory)
+    (tmp_path / "log.csv").write_text(text.replace("e8,0,calm,wait,0.0", "e8,0,calm,wait,7.0"))
+    with pytest.raises(InvalidData, match="must be the one the setting declares"):
+        Deployment.create(
+            tmp_path / "other", declaration(tmp_path, log={"file": "log.csv"}, setting=_told(directory))
+        )
+
+
+def _told(directory: Path) -> dict[str, Any]:
+    return dict(Deployment.open(directory).declaration.setting)

@@ -176,7 +176,8 @@ async def show(folder: Path, say: Say, *, pace: float = 1.0) -> Shown:
         await _operate(directory, "PUT", "/v1/mode", {"mode": "budgeted", "reason": "what was shown"})
         say(f"[{_clock(began)}] Mode budgeted: chary decides, within the budget of each patient.")
         await told.lines(BUDGETED * pace / 2)
-        open_now = clinic.tally.counts["episodes"] - clinic.tally.counts["completed"]
+        counts = clinic.tally.counts
+        open_now = counts["episodes"] - counts["completed"] - counts["abandoned"]
         hosted.kill()
         say(f"[{_clock(began)}] The process is killed (SIGKILL) with {open_now} patients in their beds.")
         restart = await asyncio.to_thread(hosted.start)

@@ -28,6 +28,7 @@ from chary.service.records import OPEN
 from chary.service.recovery import check_first, load
 from chary.service.reporting import Reports
 from chary.service.store import Reader
+from chary.service.warming import warm_up
 
 __all__ = ["Answer", "Engine", "Refused"]
 
@@ -70,6 +71,7 @@ class Engine(Reports, Operations):
             # First of all: from here on nobody else writes events.
             epoch = store.take_over(deployment.number)
             loaded = load(deployment, reader, problem)
+            warm_up(problem, deployment.declaration)
             undone.pop_all()
         settle()
         committer = Committer(store, loaded.head.seq)

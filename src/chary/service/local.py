@@ -73,13 +73,15 @@ def announced(directory: Path) -> Iterator[Callable[[str, Path | None], None]]:
 
 def running(directory: Path) -> Running | None:
     """Return the service that answers for a deployment, None if there is none."""
-    told = read_json(directory / RUNNING)
-    if told is None or not isinstance(told.get("url"), str):
+    told = read_json(directory / RUNNING) or {}
+    url, pid, proof = (told.get(name) for name in Running._fields)
+    if not isinstance(url, str) or not isinstance(pid, int) or not isinstance(proof, str | None):
         return None
-    found = Running(told["url"], int(told.get("pid") or 0), told.get("certificate"))
+    found = Running(url, pid, proof)
     try:
         status, _ = _sent(found, "", "GET", "/healthz", b"")
-    except OSError:
+    except (OSError, CharyError):
+        # Nobody answers, or the note was written by something else.
         return None
     return found if status == HTTPStatus.OK else None
 

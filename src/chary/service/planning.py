@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import final
+import time
+from typing import Final, final
 
 from chary.agents.draft import Draft
 from chary.errors import CharyError
+
+# The largest share of the time in which plans are made: decisions need the processors too.
+SHARE: Final = 0.2
 
 
 @final
@@ -24,6 +28,8 @@ class Planner:
         self.problem: CharyError | None = None
         self._thread: threading.Thread | None = None
         self._draft: Draft | None = None
+        # When the next plan may be begun, by the clock of `time.monotonic`.
+        self._rested = 0.0
 
     @property
     def inline(self) -> bool:
@@ -33,7 +39,9 @@ class Planner:
     def is_due(self, completed: int, drafted: int) -> bool:
         """Return whether a draft is due, `completed` episodes in all and `drafted` at the last draft."""
         new = completed - drafted
-        return new >= max(self.every, 1) and new >= self.growth * completed * (not self.inline)
+        if self.inline:
+            return new > 0
+        return new >= max(self.every, self.growth * completed) and time.monotonic() >= self._rested
 
     def is_made(self, draft: Draft) -> bool:
         """Return whether a plan is made; one that nobody makes yet is begun, in a thread.
@@ -58,7 +66,10 @@ class Planner:
             self._thread.join()
 
     def _make(self, draft: Draft) -> None:
+        began = time.monotonic()
         try:
             draft.make()
         except CharyError as problem:
             self.problem = problem
+        ended = time.monotonic()
+        self._rested = ended + (ended - began) * (1 / SHARE - 1)

@@ -18,6 +18,8 @@ from chary.service.events import (
     Event,
     Fresh,
     ModeSet,
+    Opened,
+    decoded,
     encode,
     is_intact,
 )
@@ -103,10 +105,45 @@ def _load(deployment: Deployment, reader: Reader, problem: Problem) -> Loaded:
     seq, tail = live.seq, 0
     head = start
     for event in chained(reader.events(after=seq), start):
-        live.apply(event.seq, event.episode, event.t, event.facts(), event.body.encode())
+        try:
+            take_in(live, event)
+        except InvalidData as problem:
+            raise InvalidData(f"{problem}{_way_out(reader, event.seq)}") from problem
         live.prune(event.seq)
         head, tail = Head(event.seq, event.hash), tail + 1
     return Loaded(live, head, seq, tail)
+
+
+def _way_out(reader: Reader, seq: int) -> str:
+    """Return what helps where events of another version lead to something else in this one."""
+    rows = reader.query(
+        "SELECT kind, body FROM event WHERE kind IN (?, ?) AND seq <= ? ORDER BY seq DESC LIMIT 1",
+        (Opened.kind, Deployed.kind, seq),
+    )
+    version = chary.__version__
+    for kind, body in rows:
+        version = decoded(kind, body, seq).version
+    if version == chary.__version__:
+        return ""
+    return (
+        f" It was written by chary {version}: start the service once with that version, and stop it, so that "
+        f"chary {chary.__version__} goes on from its last snapshot."
+    )
+
+
+def take_in(live: Live, event: Event) -> None:
+    """Apply an event as it was recorded.
+
+    Raises:
+        InvalidData: if it cannot have happened after those before it.
+    """
+    facts = event.facts()
+    try:
+        live.apply(event.seq, event.episode, event.t, facts, event.body.encode())
+    except CharyError as problem:
+        raise InvalidData(
+            f"event {event.seq} must be one that can have happened after those before it: {problem}"
+        ) from problem
 
 
 def check_first(deployment: Deployment, reader: Reader) -> Problem:

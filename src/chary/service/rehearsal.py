@@ -201,7 +201,7 @@ class Measured:
             f"Size       {self.bytes_per_decision:.0f} bytes on the disk per decision{memory}",
         ]
         return "\n".join(
-            lines + [f"Finding    {each}" for each in self.findings or ("nothing would go wrong",)]
+            lines + [f"Finding    {each}" for each in self.findings or ("nothing that would go wrong",)]
         )
 
 

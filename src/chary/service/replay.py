@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from chary.errors import CharyError
+from chary.errors import CharyError, InvalidData
 from chary.service.deployment import Deployment
 from chary.service.events import NOTHING, Decided, Event, encode
 from chary.service.findings import MOST, Findings
 from chary.service.live import Live
 from chary.service.modes import FALLBACK, INCUMBENTS
-from chary.service.recovery import chained, check_first
+from chary.service.recovery import chained, check_first, take_in
 from chary.service.store import Head, Reader
 from chary.texts import shown
 
@@ -45,9 +45,13 @@ def replay(
                 if not _decided_again(live, event, found):
                     if len(found.found) >= MOST:
                         break
-                    live = _recorded(deployment, reader, event.seq)
+                    try:
+                        live = _recorded(deployment, reader, event.seq)
+                    except InvalidData as problem:
+                        found.add("decision", event.seq, f"The replay ends here: {problem}")
+                        break
             else:
-                _taken_in(live, event)
+                take_in(live, event)
             live.prune(event.seq)
             found.events, found.head = event.seq, event.hash.hex()
             if event.seq in digests:
@@ -96,10 +100,6 @@ def _recorded(deployment: Deployment, reader: Reader, upto: int) -> Live:
     """Return the state that the events give up to one, with the decisions as they were made."""
     live = Live.new(deployment.declaration)
     for event in reader.events(upto=upto):
-        _taken_in(live, event)
+        take_in(live, event)
         live.prune(event.seq)
     return live
-
-
-def _taken_in(live: Live, event: Event) -> None:
-    live.apply(event.seq, event.episode, event.t, event.facts(), event.body.encode())

@@ -10,7 +10,7 @@ from typing import Any
 
 from chary.errors import InvalidData, check_choice
 from chary.service.deployment import Deployment
-from chary.service.events import KINDS, Event
+from chary.service.events import KINDS, Event, ModeSet
 from chary.service.store import Reader
 from chary.service.views import Views
 from chary.texts import shown
@@ -34,6 +34,11 @@ def summary(directory: Path) -> dict[str, Any]:
     Raises:
         CharyError: if there is none, or its database cannot be read.
     """
+    if last_event(directory) == 0:
+        raise InvalidData(
+            f"'chary.db' must contain the events of the deployment, got none in {str(directory)!r}. "
+            "Restore it from a backup."
+        )
     declared = Deployment.open(directory).declaration.agent.get("eta")
     views = Views(directory)
     query = views.reader.query
@@ -72,8 +77,13 @@ def mode_now(directory: Path) -> dict[str, Any]:
     if not rows:
         return {"mode": deployment.declaration.mode, "since": None, "author": None, "reason": None}
     value, at = rows[0]
-    told = json.loads(value)
-    return {"mode": told["mode"], "since": _time(at), "author": told["author"], "reason": told["reason"]}
+    try:
+        told = ModeSet(**json.loads(value))
+    except (ValueError, TypeError) as problem:
+        raise InvalidData(
+            f"'chary.db' must say the mode, got something else in {str(directory)!r}. See chary audit verify."
+        ) from problem
+    return {"mode": told.mode, "since": _time(at), "author": told.author, "reason": told.reason}
 
 
 def tokens(directory: Path) -> list[dict[str, Any]]:
