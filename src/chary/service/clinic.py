@@ -12,6 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -251,10 +252,11 @@ class Clinic:
     async def _unheard(self, line: Line, method: str, path: str, content: bytes) -> None:
         sent = time.monotonic()
         try:
-            await line.send_and_hang_up(method, path, content)
-        except LineLost:
-            return
-        self._seen(Attempt(method, path, content, sent, time.monotonic(), None, b""))
+            with suppress(LineLost):
+                await line.send_and_hang_up(method, path, content)
+        finally:
+            # Noted also where the line was lost: part of it may have been all of it.
+            self._seen(Attempt(method, path, content, sent, time.monotonic(), None, b""))
 
     async def _until_answered(
         self, line: Line, method: str, path: str, content: bytes, began: float
@@ -267,6 +269,10 @@ class Clinic:
             except LineLost:
                 self.tally.counts["lost connections"] += 1
                 self._seen(Attempt(method, path, content, sent, time.monotonic(), None, b""))
+            except asyncio.CancelledError:
+                # A report of a patient who was given up meanwhile: it may have arrived.
+                self._seen(Attempt(method, path, content, sent, time.monotonic(), None, b""))
+                raise
             else:
                 self.tally.counts["answers"] += 1
                 self._seen(Attempt(method, path, content, sent, time.monotonic(), reply.status, reply.body))
