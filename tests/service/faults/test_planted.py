@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.service.faults import wards
-from tests.service.faults.nursery import Nursery
 from tests.service.faults.bugs import BUGS
+from tests.service.faults.nursery import Nursery
 
 # What each bug must be found by; it may break other laws too.
 LAW = {
