@@ -366,7 +366,7 @@ def measure_restart(options: argparse.Namespace) -> dict[str, Any]:
         "seconds_to_fill": made,
         "starts": [{"until_it_answers": all_, **engine} for all_, engine in zip(starts, opened, strict=True)],
         "kept": max(starts) <= 5.0,
-        # Every hash and table, and every decision computed again; the replay compares the state with snapshots.
+        # Every hash and table; every decision computed again, and the state compared with the snapshots.
         "audits": audits,
     }
 
