@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -37,8 +37,11 @@ from _service_load import Caller, Client, Fleet, Took
 from chary.service.demo import declaration
 from chary.service.deployment import Deployment
 from chary.service.engine import Engine
+from chary.service.findings import Findings
 from chary.service.rehearsal import Hosted
+from chary.service.replay import replay
 from chary.service.tokens import SCOPES, mint
+from chary.service.verify import verify
 from chary.service.ward import GRADES, VISITS
 
 CLIENTS = 32
@@ -354,6 +357,7 @@ def measure_restart(options: argparse.Namespace) -> dict[str, Any]:
                 hosted.kill()
             opened.append(last_start(directory))
         size = (directory / "chary.db").stat().st_size
+        audits = {"verify": audited(verify, directory), "replay": audited(replay, directory)}
     return {
         "events": events,
         "events_after_the_newest_snapshot": events - newest,
@@ -362,6 +366,22 @@ def measure_restart(options: argparse.Namespace) -> dict[str, Any]:
         "seconds_to_fill": made,
         "starts": [{"until_it_answers": all_, **engine} for all_, engine in zip(starts, opened, strict=True)],
         "kept": max(starts) <= 5.0,
+        # Every hash and table; every decision computed again, and the state compared with the snapshots.
+        "audits": audits,
+    }
+
+
+def audited(audit: Callable[[Path], Findings], directory: Path) -> dict[str, Any]:
+    """Return what an audit found, and what it took."""
+    began, used = time.monotonic(), time.process_time()
+    found = audit(directory)
+    return {
+        "seconds": time.monotonic() - began,
+        "processor_seconds": time.process_time() - used,
+        "events": found.events,
+        "decisions": found.decisions,
+        "snapshots": found.snapshots,
+        "findings": [finding.message for finding in found.found],
     }
 
 

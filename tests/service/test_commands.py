@@ -139,6 +139,13 @@ def test_init_takes_labels_policies_and_known_rewards(cli: Cli, files: Path, tmp
     assert scale.low + scale.span * known.other_low[3 * 3 + 2] == pytest.approx(100 - 18 * 3 - 16)
 
 
+def test_init_plans_by_worlds_as_chary_plan_does(cli: Cli, files: Path, tmp_path: Path) -> None:
+    given = [each for each in OPTIONS if each not in ("--bonus", "kl")]
+    for name, more, bonus in (("worlds", (), "posterior"), ("bounds", ("--delta", "0.05"), None)):
+        assert cli("serve", "init", tmp_path / name, files / "visits.csv", *given, *more).code == 0
+        assert Declaration.read(tmp_path / name / "chary.toml").agent.get("bonus") == bonus
+
+
 def test_init_from_a_declaration_makes_the_same_deployment(cli: Cli, ward: Path, tmp_path: Path) -> None:
     text = (ward / "chary.toml").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("deployment")]

@@ -312,6 +312,7 @@ def test_a_deployment_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
         {"setting": {"n_states": 2, "n_actions": 2}},
         {"setting": {"n_states": 2, "n_actions": 2, "horizon": 2, "colour": "red"}},
         {"agent": {"name": "canary", "eta": 1.0}},
+        {"agent": {"name": "epsmix", "eta": 1.0, "bonus": "kl"}},
         {"agent": {"name": "chary"}},
         {"mode": "asleep"},
         {"limits": {"open_episodes": 0}},

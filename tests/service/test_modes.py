@@ -255,3 +255,23 @@ def test_episodes_may_end_early_in_any_state_where_that_is_declared(tmp_path: Pa
     assert again._live.packed() == state
     again._live.seq += 1
     again.finish()
+
+
+@pytest.mark.parametrize("agent", ["psrl", "baseline", "paper"])
+def test_agents_without_a_budget_of_their_own_are_served_and_replayed(tmp_path: Path, agent: str) -> None:
+    told: dict[str, dict[str, Any]] = {
+        "psrl": {"name": "psrl", "worlds": 8},
+        "baseline": {"name": "baseline", "bonus": "kl"},
+        "paper": {"name": "chary", "eta": 50.0, "rule": "paper", "bonus": "kl"},
+    }
+    directory = make(tmp_path, agent=told[agent], planning={"every": 3}, limits={"snapshot_every": 100})
+    engine = Engine.open(directory)
+    with pytest.raises(Refused, match="'eta' of one episode can be given with rules strict and capped"):
+        engine.set_eta(1.0, author="me", reason="r")
+    with pytest.raises(Refused, match="rules strict and capped"):
+        engine.begin("own", 0, eta=1.0)
+    client = Wanderer(engine, Random(1), own_etas=False)
+    client.requests(400)
+    assert engine.counters["decided"] > 20
+    engine.finish()
+    assert replay(directory).is_whole

@@ -119,6 +119,15 @@ def test_commands_on_this_machine_reach_a_service_behind_tls(directory: Path, tm
         other, _ = certificate(tmp_path, "other.example")
         with pytest.raises(local.Unreachable, match="must answer"):
             local.call(service._replace(certificate=str(other)), directory, "GET", "/v1/mode")
+        # A note of a process that has gone does not lead to whoever answers there now.
+        note = (directory / local.RUNNING).read_text()
+        gone = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+        )
+        (directory / local.RUNNING).write_text(note.replace(str(service.pid), gone.stdout.strip()))
+        assert local.running(directory) is None
+        (directory / local.RUNNING).write_text(note)
+        assert local.running(directory) == service
         # After a kill the note of the place stays, and nobody answers there.
         hosted.kill()
     assert (directory / local.RUNNING).exists()

@@ -51,7 +51,7 @@ class Wanderer:
         self.states, self.actions = setting["n_states"], setting["n_actions"]
         self.horizon = setting["horizon"]
         self.low, self.high = setting["reward_range"]
-        self.eta = float(self.engine.deployment()["eta"])
+        self.eta = float(self.engine.deployment()["eta"] or 1.0)
 
     def requests(self, n: int) -> None:
         """Make so many requests."""

@@ -97,7 +97,7 @@ def _run(
         record = _calibration(calibration)
         given = {**_calibrated(record), **given, "calibration": record}
     told = AGENTS.get(resolved("agent", agent, AGENTS), OwnAgent)
-    in_worlds = told.has_worlds and not _needs_bounds({**given, **play})
+    in_worlds = told.has_worlds and not needs_bounds({**given, **play})
     family = given.get("bonus", usual.bonus if in_worlds else usual.bounds)
     known = {each.name for each in fields(told)}
     of_preset = {name: value for name, value in usual.of_agent(family).items() if name in known}
@@ -137,7 +137,7 @@ def _run(
         say("--verbose prints all numbers, --json the same as one object.")
 
 
-def _needs_bounds(given: Mapping[str, Any]) -> bool:
+def needs_bounds(given: Mapping[str, Any]) -> bool:
     """Return whether options were given that only confidence bounds have, and posterior worlds do not."""
     if given.get("charge") in ("quantile", "worlds"):
         return False

@@ -13,7 +13,7 @@ import typer
 from chary.cli import calibrate
 from chary.cli.data import ReadOptions
 from chary.cli.options import ALL, Given, Json, Options
-from chary.cli.run import of_agent
+from chary.cli.run import needs_bounds, of_agent
 from chary.cli.serve_options import check_service
 from chary.cli.terminal import say
 from chary.errors import InvalidSetting
@@ -77,9 +77,11 @@ def init(
     """Make a deployment, from a log or a declaration.
 
     The problem comes from a declaration, or from a log with the options of `chary plan`; what is not declared
-    is read off the log, and said. All is checked first. The folder is made whole or not at all.
+    is read off the log, and said. As there, posterior worlds are the default, except with options that
+    confidence bounds alone have. All is checked first. The folder is made whole or not at all.
     """
     check_service()
+    from chary.agents.protocol import POSTERIOR
     from chary.service.declaring import Declaration
     from chary.service.local import make
 
@@ -97,6 +99,8 @@ def init(
             made = Declaration.read(declaration)
         elif log is not None:
             agent = of_agent(options) | ({"losses": True} if losses else {})
+            if not needs_bounds(agent):
+                agent.setdefault("bonus", POSTERIOR)
             logged, told, notes = _problem(log, agent, declared, reading)
             made = Declaration(
                 name=name or directory.resolve().name,

@@ -187,9 +187,7 @@ def _eta(
 def _erase(
     *,
     directory: Directory,
-    episode: Annotated[
-        str, typer.Argument(help="The name of an episode that has ended.", show_default=False)
-    ],
+    episode: Annotated[str, typer.Argument(help="The name of an episode.", show_default=False)],
     reason: Why = None,
     as_json: Json = False,
 ) -> None:

@@ -10,5 +10,6 @@ Importing it is light: it needs httpx, and neither NumPy nor Numba.
 
 from chary.client.clients import AsyncClient, Client
 from chary.client.replies import Begun, Decided, Rejected, Unavailable
+from chary.client.talk import Patience
 
-__all__ = ["AsyncClient", "Begun", "Client", "Decided", "Rejected", "Unavailable"]
+__all__ = ["AsyncClient", "Begun", "Client", "Decided", "Patience", "Rejected", "Unavailable"]

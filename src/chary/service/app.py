@@ -156,8 +156,9 @@ class Api:
             self._refusals.note(method, path, status, code)
 
     async def close(self) -> None:
-        """Wait for the views that run, and let their threads go."""
+        """Wait for the views that run, and let their threads and connections go."""
         await asyncio.to_thread(self._readers.shutdown)
+        self._views.close()
 
     def _find(self, method: str, raw_path: bytes) -> tuple[_Served, list[bytes]]:
         """Return the route of a path and the names in it, as they were sent."""

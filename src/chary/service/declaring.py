@@ -13,6 +13,7 @@ import tomli_w
 
 from chary.agents import make_agent
 from chary.agents.canary import Canary
+from chary.agents.comparison import MixtureSpec
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Ints
 from chary.data import Log, read_log, read_policy, read_rewards
@@ -189,8 +190,11 @@ class Declaration:
         setting = Setting.declare(n_states=S, n_actions=A, **plain)
         options = {name: value for name, value in self.agent.items() if name not in BESIDES}
         spec = make_agent(self.agent.get("name", "chary"), **options)
-        if isinstance(spec, Canary):
-            raise InvalidSetting("'agent' must be a tabular agent with one plan for all, got 'canary'.")
+        if isinstance(spec, (Canary, MixtureSpec)):
+            raise InvalidSetting(
+                "'agent' must be one whose plans serve all episodes that begin under them, got "
+                f"{spec.name!r}, which makes a plan per episode. Use 'chary'."
+            )
         own = table = None
         if self.policy:
             table = self._policy(setting, labels)

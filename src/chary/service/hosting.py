@@ -65,7 +65,7 @@ def serve(
     if key is not None and certificate is None:
         raise InvalidSetting("'key' needs 'certificate'. Give both files, or none.")
     listening = listening_at(host, port, guarded=trust is not None or insecure)
-    with contextlib.closing(listening), _logging():
+    with contextlib.closing(listening), logs.as_lines():
         engine = Engine.open(directory, connection=connection)
         log = logging.getLogger(logs.SERVICE)
         log.info("opened", extra={"fields": engine.about})
@@ -150,15 +150,6 @@ def _config(api: Api, limits: Limits, trust: ssl.SSLContext | None) -> uvicorn.C
     config.load()
     config.ssl = trust
     return config
-
-
-@contextlib.contextmanager
-def _logging() -> Iterator[None]:
-    handler = logs.to_stream()
-    try:
-        yield
-    finally:
-        logs.stop_logging(handler)
 
 
 @contextlib.contextmanager

@@ -186,6 +186,14 @@ class Live:
         self.drafted = self.completed
         return self.agent.draft()
 
+    def check_eta(self, eta: float) -> None:
+        """Check that episodes may have this budget.
+
+        Raises:
+            CharyError: if the agent's rule takes no other budget than its own, or it was calibrated for less.
+        """
+        self.agent._limit(eta)
+
     def prune(self, durable: int) -> None:
         """Forget the episodes that have ended and are on the disk."""
         ended = self._ended

@@ -78,12 +78,25 @@ def running(directory: Path) -> Running | None:
     if not isinstance(url, str) or not isinstance(pid, int) or not isinstance(proof, str | None):
         return None
     found = Running(url, pid, proof)
+    if not _is_alive(pid):
+        # After a kill something else may answer at this place, which must not be shown the token.
+        return None
     try:
         status, _ = _sent(found, "", "GET", "/healthz", b"")
     except (OSError, CharyError):
         # Nobody answers, or the note was written by something else.
         return None
     return found if status == HTTPStatus.OK else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return pid > 0
 
 
 def call(service: Running, directory: Path, method: str, path: str, body: Any = None) -> dict[str, Any]:

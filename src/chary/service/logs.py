@@ -10,6 +10,8 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO, final
@@ -48,26 +50,26 @@ def place_of(kind: type[BaseException], trace: TracebackType | None) -> dict[str
     }
 
 
-def to_stream(stream: TextIO | None = None, *, level: int = logging.INFO) -> logging.Handler:
-    """Send what the service logs to `stream`, by default the standard error, as lines of JSON."""
+@contextmanager
+def as_lines(stream: TextIO | None = None, *, level: int = logging.INFO) -> Iterator[None]:
+    """Write all that chary logs meanwhile to `stream`, by default the standard error, as lines of JSON.
+
+    What the server logs about single requests is left to this service; only its errors are written.
+    """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JSONLines())
-    for name in (SERVICE, "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = False
-    # The server's own greetings and complaints about single requests are said by this service, or not at all.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    return handler
-
-
-def stop_logging(handler: logging.Handler) -> None:
-    """Take back what `to_stream` did."""
-    for name in (SERVICE, "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.removeHandler(handler)
-        logger.propagate = True
+    levels = {"chary": level, "uvicorn.error": logging.ERROR}
+    loggers = [logging.getLogger(name) for name in levels]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
+    for logger, least in zip(loggers, levels.values(), strict=True):
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(least)
+    try:
+        yield
+    finally:
+        for logger, (handlers, least, propagates) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagates
+            logger.setLevel(least)
 
 
 @final

@@ -56,6 +56,7 @@ class Operations(Desk):
         wanted = self._checked(self._asking.eta, eta)
         if wanted is None:
             self._refuse(422, "invalid", "'eta' must be a number, got nothing.")
+        self._checked(self._live.check_eta, wanted)
         facts = events.EtaSet(
             author=self._checked(self._asking.author, author),
             before=self._live.eta,

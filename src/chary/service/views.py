@@ -28,6 +28,7 @@ class Views:
     def __init__(self, directory: str | Path) -> None:
         self._deployment = Deployment.open(directory)
         self._readers = threading.local()
+        self._opened: list[Reader] = []
 
     @property
     def reader(self) -> Reader:
@@ -35,7 +36,13 @@ class Views:
         reader: Reader | None = getattr(self._readers, "reader", None)
         if reader is None:
             reader = self._readers.reader = Reader(self._deployment.database)
+            self._opened.append(reader)
         return reader
+
+    def close(self) -> None:
+        """Close the connections of all threads, none of which may be reading."""
+        while self._opened:
+            self._opened.pop().close()
 
     def episode(self, name: str) -> dict[str, Any] | None:
         """Return an episode: its ledger, its steps, what is outstanding; None if there is none."""

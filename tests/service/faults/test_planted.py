@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.service.faults import wards
+from tests.service.faults.bugs import BUGS
 from tests.service.faults.nursery import Nursery
-from tests.service.faults.planted import BUGS
 
 # What each bug must be found by; it may break other laws too.
 LAW = {
@@ -32,7 +32,7 @@ LAW = {
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery("tests.service.faults.serving:warm", "tests.service.faults.planted") as warm:
+    with Nursery("tests.service.faults.serving:warm", "tests.service.faults.bugs") as warm:
         yield warm
 
 
@@ -47,7 +47,7 @@ def found(nursery: Nursery, made: Path, folder: Path, bug: str, seed: int = 0) -
     shutil.copytree(made, folder / "ward")
     findings, output = folder / "findings", folder / "output"
     told = {"directory": str(folder / "ward"), "findings": str(findings), "bug": bug, "seed": seed}
-    child = nursery.start("tests.service.faults.planted:run", told, output)
+    child = nursery.start("tests.service.faults.bugs:run", told, output)
     assert child.wait() == 0, output.read_text()
     read = json.loads(findings.read_text())
     assert bug or not read, read
