@@ -77,6 +77,37 @@ def test_below_one_world_all_must_agree_and_the_normal_quantile() -> None:
     assert upper(values, panel) == 1.0
 
 
+def test_the_end_of_the_tail_is_the_exponential_quantile() -> None:
+    # 16 worlds: the largest two, 5 and 3, exceed the third, 1, by 3 on average. With e^2 times that share as
+    # risk the quantile is two mean excesses further.
+    panel = Panel(-1, 0.0, 2.0)
+    assert upper([0.0] * 13 + [3.0, 1.0, 5.0], panel) == 1.0 + 3.0 * 2.0
+    assert Panel.of(0.001, worlds=64).reach == pytest.approx(math.log(8 / 65 / 0.001))
+    # No tail is needed where some worlds may exceed the budget, nor fitted to a single world.
+    assert Panel.of(0.05, worlds=64).reach == 0.0
+    assert Panel.of(0.001, worlds=15).reach == 0.0
+
+
+@pytest.mark.parametrize("law", ["exponential", "few lose"])
+def test_skewed_deficits_exceed_the_panel_about_as_often_as_the_risk(law: str) -> None:
+    # By the truth, one more draw. The normal quantile alone is exceeded four times as often.
+    rng, n, risk = np.random.default_rng(0), 64, 0.001
+    panel = Panel.of(risk, worlds=n)
+
+    def above(panel: Panel) -> float:
+        share = 0.0
+        for _ in range(300):
+            x = rng.exponential(size=n)
+            if law == "few lose":
+                x = np.where(rng.random(n) < 0.3, x, 0.0)
+            # The exact probability that the truth is larger, not a draw of it.
+            share += math.exp(-upper(x.tolist(), panel)) * (0.3 if law == "few lose" else 1.0)
+        return share / 300
+
+    assert above(panel) < 4 * risk
+    assert above(panel._replace(reach=0.0)) > 2 * above(panel)
+
+
 @given(st.lists(st.floats(0, 5), min_size=2, max_size=12), st.integers(1, 14))
 def test_the_upper_end_leaves_out_the_largest(values: list[float], allowed: int) -> None:
     expected = sorted(values, reverse=True)[min(allowed, len(values) - 1)]
@@ -98,11 +129,11 @@ def test_compiled_votes_are_the_same() -> None:
     kernels: dict[str, Any] = {each.__name__: numba.njit(each) for each in (authorise, upper)}
     compiled: Any = numba.njit(calling(vote_into, **kernels))
     rng = np.random.default_rng(0)
-    for panel in (Panel(-1, 3.0), Panel(0, 3.0), Panel(2, 3.0)):
-        lanes, plain = np.zeros(9), [0.0] * 9
+    for panel in (Panel(-1, 3.0), Panel(0, 3.0), Panel(2, 3.0), Panel(-1, 3.0, 4.0)):
+        lanes, plain = np.zeros(16), [0.0] * 16
         here, there = Ledger(False, 0.0), Ledger(False, 0.0)
         for _ in range(20):
-            charges = rng.random(9) * 0.1
+            charges = rng.random(16) * 0.1
             mine, here = compiled(lanes, charges.copy(), here, Rule.strict(0.5), panel)
             other, there = vote_into(plain, charges.tolist(), there, Rule.strict(0.5), panel)
             assert tuple(mine) == tuple(other)

@@ -23,7 +23,7 @@ from chary.preview.measure import BEST, CHOSEN, ONLY, LoggedSteps
 from chary.preview.problem import Problem
 from chary.preview.result import BudgetOutcome, Credible, CredibleValue, Proposal
 from chary.shield import Ledger, authorise
-from chary.shield.worlds import Panel
+from chary.shield.worlds import TAIL, Panel
 
 INTERVAL = (0.025, 0.975)
 # The number of proposals that are listed.
@@ -89,6 +89,10 @@ def upper_of(deficits: Floats, panel: Panel) -> Floats:
     bound = np.asarray(np.partition(deficits, place, axis=1)[:, place])
     if panel.allowed >= 0:
         return bound
+    fitted = K // TAIL
+    if panel.reach > 0.0:
+        top = np.sort(deficits, axis=1)[:, K - fitted - 1 :]
+        bound = np.maximum(bound, top[:, 0] + (top[:, 1:].mean(axis=1) - top[:, 0]) * panel.reach)
     return np.asarray(np.maximum(bound, deficits.mean(axis=1) + panel.z * deficits.std(axis=1, ddof=1)))
 
 

@@ -12,9 +12,14 @@ from chary.errors import check_integer, check_real
 from chary.shield.ledger import Ledger, authorise
 from chary.shield.rule import Rule
 
+# The share of the worlds, 1 in so many, that the tail beyond all of them is fitted to.
+TAIL = 8
+
 
 class Panel(NamedTuple):
     """The part of the worlds that must agree: all but `allowed` or, where that is -1, all and a tail beyond.
+
+    `reach` is how many mean excesses the tail goes beyond the worlds that it is fitted to.
 
     Example:
         >>> Panel.of(0.05, worlds=64)[0], Panel.of(0.001, worlds=64).allowed
@@ -25,6 +30,7 @@ class Panel(NamedTuple):
 
     allowed: int
     z: float
+    reach: float = 0.0
 
     @classmethod
     def of(cls, risk: float, *, worlds: int) -> Panel:
@@ -32,13 +38,17 @@ class Panel(NamedTuple):
 
         The truth is one more draw from the posterior. By symmetry it is among the m + 1 largest of it and n
         worlds with probability (m + 1) / (n + 1), so m worlds may exceed the budget if that is at most
-        `risk`. Where it is not even for m = 0, no world may, and besides mean + z * sd of all worlds must be
-        within the budget, with the normal quantile z of 1 - `risk`.
+        `risk`. Where it is not even for m = 0, no world may, and besides the quantile of 1 - `risk` must be
+        within the budget, by two laws: mean + z * sd of all worlds, which is the normal one, and u + e *
+        `reach`, where the largest eighth of the worlds exceeds u by e on average. That is the exponential
+        one, and larger where few worlds lose much and most lose nothing.
         """
         risk = check_real("risk", risk, low=0.0, high=1.0, open_low=True, open_high=True)
         check_integer("worlds", worlds, minimum=2)
         # The tiny term: 0.05 * 20 is 1.
-        return cls(math.floor(risk * (worlds + 1) + 1e-9) - 1, NormalDist().inv_cdf(1.0 - risk))
+        allowed, fitted = math.floor(risk * (worlds + 1) + 1e-9) - 1, worlds // TAIL
+        reach = math.log(fitted / (worlds + 1) / risk) if allowed < 0 and fitted > 1 else 0.0
+        return cls(allowed, NormalDist().inv_cdf(1.0 - risk), max(reach, 0.0))
 
 
 class Vote(NamedTuple):
@@ -68,24 +78,31 @@ class Vote(NamedTuple):
 def upper(values: Sequence[float], panel: Panel) -> float:
     """Return what a panel takes for an upper bound on values, one per world.
 
-    The largest but `allowed`, or the larger of the largest and mean + z * sd. A single value is its own
-    bound.
+    The largest but `allowed`, or the largest of all, of mean + z * sd and of the end of the tail, see
+    `Panel.of`. A single value is its own bound.
 
     Example:
         >>> upper([0.1, 0.4, 0.2, 0.3], Panel(allowed=1, z=3.0))
         0.3
     """
     n = len(values)
-    bound, place = math.inf, -1
-    for _ in range(min(max(panel.allowed, 0) + 1, n)):
+    fitted = n // TAIL if panel.reach > 0.0 else 0
+    bound, place, top, excess = math.inf, -1, 0.0, 0.0
+    for i in range(min(max(panel.allowed, fitted) + 1, n)):
         # The next one in descending order; of equal values the first comes first.
         largest, where = -math.inf, -1
         for k in range(n):
             if (values[k] < bound or (values[k] == bound and k > place)) and values[k] > largest:
                 largest, where = values[k], k
         bound, place = largest, where
+        if i == 0:
+            top = bound
+        if i < fitted:
+            excess += bound
     if panel.allowed >= 0:
         return bound
+    if fitted > 0:
+        top = max(top, bound + (excess / fitted - bound) * panel.reach)
     total = 0.0
     for k in range(n):
         total += values[k]
@@ -93,7 +110,7 @@ def upper(values: Sequence[float], panel: Panel) -> float:
     squares = 0.0
     for k in range(n):
         squares += (values[k] - mean) * (values[k] - mean)
-    return max(bound, mean + panel.z * math.sqrt(squares / max(n - 1, 1)))
+    return max(top, mean + panel.z * math.sqrt(squares / max(n - 1, 1)))
 
 
 def vote_into(
