@@ -492,6 +492,27 @@ def test_a_report_that_waited_and_is_refused_is_kept_and_named(tmp_path: Path) -
     assert kept["path"] == "/v1/episodes/a/outcomes"
 
 
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_a_report_is_not_given_up_for_a_refusal_that_is_not_about_it(tmp_path: Path, status: int) -> None:
+    folder = tmp_path / "kept"
+    silent = Answers()
+    caller = client(silent.url, HASTY, folder=folder)
+    silent.listening.close()
+    assert caller.begin("a", 0).offline
+    assert caller.close("b") is None
+    caller.disconnect()
+    answers = Answers(*[problem(status, "some_word")] * 5000)
+    caller = client(answers.url, HASTY, folder=folder)
+    assert caller.flush() == 2
+    with pytest.raises(Rejected, match="No") as refused:
+        caller.outcome("a", 0, 0, 1.0, 0)
+    assert refused.value.status == status
+    assert (caller.waiting, caller.rejected) == (2, ())
+    assert not (folder / "rejected.jsonl").exists()
+    caller.disconnect()
+    answers.listening.close()
+
+
 def test_without_a_table_or_without_the_wish_for_one_the_call_fails(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

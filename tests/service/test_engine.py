@@ -392,3 +392,18 @@ def test_a_deployment_with_known_rewards_labels_and_a_log_opens_and_decides(
 
 def _told(directory: Path) -> dict[str, Any]:
     return dict(Deployment.open(directory).declaration.setting)
+
+
+def test_an_episode_that_a_step_not_taken_completes_leaves_its_place_to_others(tmp_path: Path) -> None:
+    directory = make(tmp_path, limits={"open_episodes": 1})
+    with running(directory) as engine:
+        for name in ("bed", "chair"):
+            engine.begin(name, 0)
+            engine.decide(name, 0, 0)
+            engine.close(name)
+            assert engine.open_episodes == 1
+            engine.wait(engine.taken(name, 0, None).seq)
+            assert engine.open_episodes == 0
+        assert engine.counters["completed"] == 2
+        engine._live.prune(engine.durable_seq)
+        assert engine._live.records == {}

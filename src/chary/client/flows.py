@@ -20,6 +20,8 @@ Named = int | str
 Reply = Mapping[str, Any]
 # A number of seconds after which the baseline's table is requested again when an episode begins.
 _FRESH = 300.0
+# Refusals that say nothing about a report: of the token that it was sent with, and for want of room.
+_CALLERS, _FULL = (401, 403), 429
 
 
 def _reply(found: Any) -> Mapping[str, Any]:
@@ -179,7 +181,7 @@ class Flows:
         self._away_until = float("-inf")
         try:
             yield from self._catch_up(None)
-        except Unavailable:
+        except (Unavailable, Rejected):
             pass
         return len(self._outbox)
 
@@ -215,14 +217,30 @@ class Flows:
             return None
 
     def _catch_up(self, episode: str | None) -> Talk[None]:
-        """Deliver what waits of an episode, or of all, in order."""
+        """Deliver what waits of an episode, or of all, in order.
+
+        Raises:
+            Unavailable: if the service is away.
+            Rejected: if it takes no report now, for a reason that is not the report's; then it waits on.
+        """
+        later: dict[str, Rejected] = {}
         for report in self._outbox.of(episode):
+            if report.episode in later:
+                continue
             try:
                 yield from self._ask(report.request, _reply)
             except Rejected as refused:
-                self._outbox.delivered(report, refused)
+                if refused.status in _CALLERS:
+                    raise
+                if refused.status == _FULL:
+                    # Reports of other episodes may make room.
+                    later[report.episode] = refused
+                else:
+                    self._outbox.delivered(report, refused)
             else:
                 self._outbox.delivered(report)
+        for refused in later.values():
+            raise refused
 
     def _play(self, episode: str, t: int, state: Named) -> Decided | None:
         """Play the baseline and report it later; None where that is not wanted or not possible."""

@@ -145,7 +145,8 @@ class Live:
             # A correction or an erasure of an episode that has ended.
             return
         now.take(kept, t)
-        if kind == "observed" or kind in (CLOSED, ABANDONED):
+        # A step that was not taken may have been the last that an episode waited for.
+        if kind in ("observed", "taken", CLOSED, ABANDONED):
             if now.status != "open" and not self.is_open(identity):
                 self.completed += 1
                 self._ended.append((seq, identity))
