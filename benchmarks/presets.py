@@ -21,7 +21,8 @@ from chary.presets import NAMES, preset
 NAME = "presets"
 PLAYERS = ("chary", "baseline", "ucbvi")
 # What posterior worlds are now. Runs of earlier ones are played again, and marked in the table until then.
-WORLDS = "prior auto with flat weights 1/2, 0.1 and 0.02; planned again as the data after the log grows"
+WORLDS = "prior auto with flat weights 1/2, 0.1 and 0.02; planned again as the data after "
+WORLDS += "the log grows; a tail fitted to the deficits where a vote alone cannot tell the risk"
 
 
 def play(job: str) -> dict[str, Any]:

@@ -398,7 +398,8 @@ def last_start(directory: Path) -> dict[str, Any]:
     lines = (directory / "service.log").read_text(encoding="utf-8").splitlines()
     told = [json.loads(line) for line in lines if line.startswith("{")]
     last = [each for each in told if each.get("event") == "opened"][-1]
-    return {"replayed": last["replayed"], "recovery": last["seconds"]}
+    used = last["processor_seconds"]
+    return {"replayed": last["replayed"], "recovery": last["seconds"], "processor_seconds": used}
 
 
 def fill(options: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ from chary.service.ward import ETA
 # Kills, and power losses, per deployment.
 KILLS, ROUNDS, LOSSES, CALLS = 50, 4, 25, 300
 # Calls that may be struck in one life of `breaking.play`.
-MOST = 2000
+MOST = 4000
 WARM = ("tests.service.faults.serving:warm", "tests.service.faults.breaking")
 
 
@@ -56,7 +56,9 @@ def main() -> None:
     losses = kinds.add_parser("losses")
     losses.add_argument("--losses", type=int, default=1000)
     losses.set_defaults(campaign=lose)
-    kinds.add_parser("disks").set_defaults(campaign=break_disks)
+    disks = kinds.add_parser("disks")
+    disks.add_argument("--every", type=int, default=1, help="strike every so many calls, in place of each")
+    disks.set_defaults(campaign=break_disks)
     for each in kinds.choices.values():
         each.add_argument("--work", type=Path, required=True, help="a folder for what is done so far")
         each.add_argument("--out", type=Path, help="by default benchmarks/results/service-NAME.json")
@@ -193,7 +195,7 @@ def lose(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def break_disks(options: argparse.Namespace) -> dict[str, Any]:
-    """Let each call to the disk fail once, of each kind of fault."""
+    """Let each call to the disk, or every so many, be the first that fails, of each kind of fault."""
     made = options.work / "made"
     if not made.exists():
         wards.make(made)
@@ -206,12 +208,13 @@ def break_disks(options: argparse.Namespace) -> dict[str, Any]:
 
         done: list[dict[str, Any]] = []
         for fault in FAULTS:
-            for number in range(1, MOST):
+            for number in range(1, MOST, options.every):
                 done = parts(options.work, [[fault, number]], do)
                 if next(each for each in done if each["part"] == [fault, number])["status"] == 0:
                     break
     struck = [each for each in done if each["status"]]
     return {
+        "every": options.every,
         "faults": {fault: sum(each["part"][0] == fault for each in struck) for fault in FAULTS},
         "ended_with": {str(key): n for key, n in Counter(each["status"] for each in struck).items()},
         "findings": [each for part in done for each in part["findings"]],

@@ -145,12 +145,13 @@ async def show(folder: Path, say: Say, *, pace: float = 1.0) -> Shown:
     began = time.monotonic()
     check_real("pace", pace, low=0.0, open_low=True, high=100.0)
     directory = folder / NAME
-    standing = local.make(directory, declaration(folder))
     say(
         f"A clinic treats high blood pressure: {VISITS} visits per patient, {GRADES} grades, "
         f"{len(TREATMENTS)} treatments. Patients are simulated. The service starts from a log of "
         f"{PATIENTS:,} patients, who were treated by today's rule."
     )
+    say("The deployment is made, which takes about half a minute where kernels must be compiled.")
+    standing = local.make(directory, declaration(folder))
     say(f"Exploring may cost a patient {ETA:g} euros in expectation, not more. {standing}")
     say("")
     with Hosted(directory) as hosted:

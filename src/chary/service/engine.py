@@ -82,6 +82,7 @@ class Engine(Reports, Operations):
             "version": chary.__version__, "sqlite": f"{connection} {version}", "epoch": epoch,
             "snapshot": loaded.snapshot, "replayed": loaded.tail,
             "seconds": round(time.perf_counter() - began, 3),
+            "processor_seconds": round(time.process_time(), 3),
         }  # fmt: skip
         engine.wait(engine.head)
         return engine
@@ -89,7 +90,10 @@ class Engine(Reports, Operations):
     # What it is.
     @property
     def about(self) -> dict[str, Any]:
-        """What a start should say: versions of SQLite and chary, epoch, mode, head, seconds of recovery."""
+        """What a start should say: versions of SQLite and chary, epoch, mode, head, seconds of recovery.
+
+        `processor_seconds` is the processor time of the whole process until then.
+        """
         declared = self._deployment.declaration
         return {"name": declared.name, "mode": self.mode, "head": self.head, **self._started}
 
