@@ -58,15 +58,18 @@ def main() -> None:
     losses.set_defaults(campaign=lose)
     disks = kinds.add_parser("disks")
     disks.add_argument("--every", type=int, default=1, help="strike every so many calls, in place of each")
+    disks.add_argument("--fault", choices=FAULTS, action="append", help="by default all of them")
     disks.set_defaults(campaign=break_disks)
     for each in kinds.choices.values():
         each.add_argument("--work", type=Path, required=True, help="a folder for what is done so far")
         each.add_argument("--out", type=Path, help="by default benchmarks/results/service-NAME.json")
     options = parser.parse_args()
+    options.work = options.work.resolve()
     options.work.mkdir(parents=True, exist_ok=True)
     name = {kill: "kills", lose: "losses", break_disks: "disks"}[options.campaign]
     result = {
-        "command": f"python benchmarks/service_faults.py {name} --work DIR",
+        # Where the folder held parts of an earlier start, they are part of the result.
+        "command": " ".join(["python", "benchmarks/service_faults.py", *sys.argv[1:]]),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": chary.__version__,
         "python": platform.python_version(),
@@ -207,14 +210,13 @@ def break_disks(options: argparse.Namespace) -> dict[str, Any]:
             return {"status": status, "findings": findings}
 
         done: list[dict[str, Any]] = []
-        for fault in FAULTS:
+        for fault in options.fault or FAULTS:
             for number in range(1, MOST, options.every):
                 done = parts(options.work, [[fault, number]], do)
                 if next(each for each in done if each["part"] == [fault, number])["status"] == 0:
                     break
     struck = [each for each in done if each["status"]]
     return {
-        "every": options.every,
         "faults": {fault: sum(each["part"][0] == fault for each in struck) for fault in FAULTS},
         "ended_with": {str(key): n for key, n in Counter(each["status"] for each in struck).items()},
         "findings": [each for part in done for each in part["findings"]],
