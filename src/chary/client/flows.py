@@ -239,8 +239,8 @@ class Flows:
                     self._outbox.delivered(report, refused)
             else:
                 self._outbox.delivered(report)
-        for refused in later.values():
-            raise refused
+        for first in later.values():
+            raise first
 
     def _play(self, episode: str, t: int, state: Named) -> Decided | None:
         """Play the baseline and report it later; None where that is not wanted or not possible."""

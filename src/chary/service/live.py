@@ -136,7 +136,9 @@ class Live:
         kind = facts.kind
         if kind == "decided" and not self.people:
             f: Any = facts
-            self.people = f.mode in INCUMBENTS and f.action != int(self.incumbent[f.t, f.state])
+            # What a client played by itself is its own word: that it was the table's action cannot be checked.
+            theirs = f.mode == FALLBACK or f.mode in INCUMBENTS
+            self.people = theirs and f.action != int(self.incumbent[f.t, f.state])
         if kind == "begun":
             self.records[identity] = Record(identity, kept)
             return
