@@ -159,7 +159,7 @@ class Engine(Reports, Operations):
         most = live.problem.spec.eta if live.eta is None else live.eta
         if own is not None and most is not None and own > most and not operator:
             self._refuse(
-                403, "scope", f"A budget above the deployment's, {most:g}, needs a token with scope 'operate'."
+                403, "scope", f"A budget above the deployment's, {most:g}, needs the scope 'operate', too."
             )
         if live.open_episodes >= self._most_open:
             self._refuse(

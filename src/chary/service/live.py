@@ -136,7 +136,7 @@ class Live:
         kind = facts.kind
         if kind == "decided" and not self.people:
             f: Any = facts
-            # What a client played by itself is its own word: that it was the table's action cannot be checked.
+            # What a client played by itself is its word: whether the table said so cannot be checked.
             theirs = f.mode == FALLBACK or f.mode in INCUMBENTS
             self.people = theirs and f.action != int(self.incumbent[f.t, f.state])
         if kind == "begun":
