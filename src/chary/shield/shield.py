@@ -226,8 +226,7 @@ class Shield(ChainMoves[S]):
         """
         now = self._open_episode("preview", episode)
         settle_debts(now)
-        deficits = copy(now.deficits)
-        weighed = self._weigh(now, t, s, proposal, True, deficits, ahead=now.pending is not None)
+        weighed = self._weigh(now, t, s, proposal, True, copy(now.deficits), ahead=now.pending is not None)
         return self._as_decision(now, weighed), weighed.proposals
 
     def recall(
