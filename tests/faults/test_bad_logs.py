@@ -59,7 +59,7 @@ BROKEN: list[tuple[str, str | bytes, str]] = [
     ("missing", text().replace("action", "acton"), r"got no 'action'\. Did you mean 'acton'\?"),
     ("missing next", text().replace("next_state", "after"), r"got no 'next_state'"),
     ("twice", text().replace("next_state", "state"), r"must have every column once, got 'state' twice"),
-    ("semicolons", text().replace(",", ";"), r"must have commas between its cells, got ';' in row 1"),
+    ("semicolons", text().replace(",", ";"), r"got ';' in row 1\. Pass delimiter=';' \(--delimiter\)"),
     ("tabs", text().replace(",", "\t"), r"must have commas between its cells, got '\\t' in row 1"),
     (
         "extra",
@@ -452,7 +452,10 @@ def parquet(**changes: Any) -> bytes:
         (text().encode(), r"must be a complete Parquet file"),
         (parquet()[:-9], r"must be a complete Parquet file"),
         (parquet(state=[0, None]), r"'state' must have a value in every row, got a missing value in row 2\."),
-        (parquet(state=["0", "1"]), r"'state' must be .* got '0' in row 1 and 1 more row\. If .* list them"),
+        (
+            parquet(state=["0", "1"]),
+            r"'state' must be .* got '0' in row 1 and 1 more row\. '0' is a text: turn .* If .* list them",
+        ),
         (parquet(state=[0.0, 0.5]), r"'state' must be a whole number >= 0, got 0\.5 in row 2"),
         (parquet(reward=[[1], [2]]), r"'reward' must be a finite number, got array"),
         (parquet(terminated=[0, 3]), r"'terminated' must be 0 or 1.* got 3 in row 2"),

@@ -671,7 +671,8 @@ LOGGED: dict[str, Any] = {
 
 def reading(folder: Path, suffix: str) -> Call:
     data.write_log(log(), folder / f"log{suffix}")
-    return Call(data.read_log, {"path": folder / f"log{suffix}", **LOGGED, "ignore_extra": False})
+    told = {"path": folder / f"log{suffix}", **LOGGED, "delimiter": ",", "ignore_extra": False}
+    return Call(data.read_log, told)
 
 
 def writing(folder: Path) -> Call:

@@ -67,9 +67,8 @@ def written(folder: Path, name: str, content: str) -> Path:
 
 
 def reading(folder: Path) -> Call:
-    return Call(
-        read_log, {"path": written(folder, "log.csv", HEAD + "\n".join(ROWS)), **READ}, listing(folder)
-    )
+    path = written(folder, "log.csv", HEAD + "\n".join(ROWS))
+    return Call(read_log, {"path": path, "delimiter": ",", **READ}, listing(folder))
 
 
 def policy(folder: Path) -> Call:

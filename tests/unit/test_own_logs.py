@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import chary
 from chary.cli import main
 from chary.data import Bins, Log, inspect, read_log, read_policy, read_rewards, write_log
-from chary.errors import InvalidData, InvalidLog
+from chary.errors import InvalidData, InvalidLog, InvalidSetting
 from chary.preview import preview
 from chary.standing import DROPPED
 
@@ -473,3 +474,53 @@ def test_a_summary_names_states_and_actions_by_labels_and_accepts_declared_endin
     assert any(each.kind == "ending" for each in inspect(log).suspicions)
     setting = chary.Setting.declare(n_states=2, n_actions=2, horizon=2, early_endings=True)
     assert not any(each.kind == "ending" for each in inspect(log, setting).suspicions)
+
+
+@pytest.mark.parametrize("between", [";", "\t", "|"])
+def test_a_file_with_another_delimiter_is_the_same_log_and_is_sent_to_the_option(
+    between: str, tmp_path: Path
+) -> None:
+    plain = read(write(tmp_path, *ROWS))
+    file = tmp_path / "other.csv"
+    file.write_text("\n".join((HEADER, *ROWS)).replace(",", between) + "\n")
+    same(read(file, delimiter=between), plain)
+    with pytest.raises(InvalidData, match=rf"Pass delimiter={re.escape(repr(between))} \(--delimiter\)"):
+        read(file)
+    (tmp_path / "rule.csv").write_text(f"\ufeffstate{between}action\nlow{between}treat\nhigh{between}wait\n")
+    assert read_policy(tmp_path / "rule.csv", n_states=2, labels=LABELS).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("wrong", [":", "", ",,", None, 7, b";"])
+def test_what_is_no_delimiter_is_refused(wrong: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="'delimiter' must be one of"):
+        read(write(tmp_path, *ROWS), delimiter=wrong)
+
+
+def test_decimal_commas_and_numbers_as_texts_are_called_what_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "other.csv"
+    file.write_text("\n".join((HEADER, *ROWS)).replace(",", ";").replace("1.5", "1,5") + "\n")
+    with pytest.raises(InvalidLog, match=r"got '1,5' in row 2\. Decimal commas are not read"):
+        read(file, delimiter=";")
+    frame = as_frame()
+    frame["cost"] = [str(each) for each in frame["cost"]]
+    with pytest.raises(InvalidLog, match=r"'1\.5' is a text: turn the column into numbers first"):
+        Log.from_dataframe(frame, columns=COLUMNS, labels=LABELS)
+
+
+def test_the_command_line_reads_semicolons_and_repeats_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.csv"
+    file.write_text("\n".join((HEADER, *ROWS)).replace(",", ";") + "\n")
+    words = [str(file), "--delimiter", ";", "--column", "episode=patient", "--column", "reward=cost"]
+    words += ["--label", "state=low,high", "--label", "action=wait,treat"]
+    with pytest.raises(SystemExit) as done:
+        main(["plan", *words, "--eta", "1", "--worlds", "4", "--risk", "0.3", "--json"])
+    assert done.value.code == 0
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert 'delimiter=";"' in verdict["python"]
+    assert "--delimiter ';'" in verdict["cli"]
+    with pytest.raises(SystemExit) as done:
+        main(["data", "inspect", *words[:1], *words[3:]])
+    assert done.value.code == 2
+    assert "--delimiter" in capsys.readouterr().err

@@ -168,7 +168,7 @@ def test_a_policy_and_rewards_are_read_from_files(tmp_path: Path) -> None:
         ("t,state,action\n5,0,1\n", "'t' must lie in 0..1, got 5 in row 2"),
         ("", "must contain at least one row, got an empty file"),
         ("state,action\n", "must contain at least one row below its header"),
-        ("state;action\n0;1\n", "must have commas between its cells"),
+        ("state;action\n0;1,5\n", "'action' must be a whole number >= 0, got '1,5' in row 2"),
     ],
 )
 def test_a_faulty_policy_is_refused_with_its_row(tmp_path: Path, text: str, said: str) -> None:

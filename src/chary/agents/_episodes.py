@@ -256,9 +256,10 @@ class Episodes(Generic[S, P]):
             self._check_decided_in(now.steps[step], s)
             return now.steps[step].decision
         if over:
+            ended = f"ended at step {decided - 1}" if now.terminated else "is over"
             raise OutOfOrder(
-                f"'t' must be a step of episode {now.name!r}, got {shown(t)}. It is over"
-                f"{'.' if now.closing else ': call finish.'}"
+                f"'t' must be a step of episode {now.name!r}, got {shown(t)}. It {ended}"
+                f"{'.' if now.closing else ': call finish, and begin another one.'}"
             )
         raise OutOfOrder(
             f"'t' must be the next step of episode {now.name!r}, got {shown(t)}. Call act with t = {decided}."

@@ -181,7 +181,8 @@ class ObservedFacts:
         if not -REWARD_TOLERANCE <= reward <= 1 + REWARD_TOLERANCE:
             raise InvalidData(
                 f"'reward' must lie in [{scale.low:g}, {scale.high:g}], got {shown(transition.reward)} at "
-                f"state {s}, action {a} in {place}. Declare the scale of your rewards in the setting."
+                f"state {s}, action {a} in {place}. This range was declared: make a "
+                "new agent with a wider reward_range=(low, high), which holds whatever can happen."
             )
         check_truth("terminated", transition.terminated, error=InvalidData)
         self._check_declared(

@@ -23,7 +23,7 @@ class Stats:
         episodes: Episodes begun.
         open_episodes: Episodes begun and neither complete nor abandoned.
         outstanding: Decided steps whose outcomes are not known yet.
-        steps: Steps decided, and those that fill an episode up after an early ending.
+        steps: Steps decided; those that fill an episode up after an early ending are left out.
         explored: Share of them that explored, often by the baseline's own action.
         deviating: Share of them that played another action than the baseline's; None where that is not
             known, and before the first step.

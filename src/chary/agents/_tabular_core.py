@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from chary.agents import _endings
@@ -20,7 +21,7 @@ from chary.agents._visits import Visits, lesson
 from chary.agents._world_learner import WorldLearner
 from chary.agents.protocol import AgentSpec
 from chary.arrays import Ints
-from chary.errors import InvalidSetting
+from chary.errors import InvalidSetting, OutOfOrder
 from chary.mdp import Setting
 from chary.planner.joint import JointPlan
 from chary.shield import Decision, EpisodeEnd, Ledger
@@ -115,12 +116,37 @@ class TabularCore(Reports[int, Pinned], ABC):
     ) -> tuple[int, int | None, Decision | None]:
         """Return state and proposal as checked, and the decision made at step `t` before, if there is one."""
         s = self._facts.state("state", state)
+        self._check_not_ended(now, t, s)
         decided = self._episodes.ask(now, t, s)
         if decided is None:
             # A plan that was adopted before it was made; nothing has changed yet if it cannot be.
             now.pinned.plan.make()
         fresh = decided is None and proposal is not None
         return s, self._proposed(s, proposal, explore) if fresh else None, decided
+
+    def _check_not_ended(self, now: Open, t: object, s: int) -> None:
+        """Raise OutOfOrder for a step that an episode has not reached because it ended early."""
+        ending = self.setting.ending
+        if ending in (None, s) or not now.steps or now.steps[-1].state != ending:
+            return
+        first = next(i for i, step in enumerate(now.steps) if step.state == ending)
+        if isinstance(t, (int, np.integer)) and t >= first:
+            raise OutOfOrder(
+                f"'t' must be a step of episode {now.name!r}, got {shown(t)}. It ended at step {first - 1}: "
+                "call finish, and begin another one."
+            )
+
+    def _fill_up(self, now: Open, over: Transition) -> None:
+        """Fill an episode that ended early up to the horizon; `stats` does not count these steps."""
+        episodes, shield = self._episodes, self.shield
+        counted = (episodes.steps, episodes.explored, episodes.compared, episodes.deviating)
+        watch = None if shield is None else shield.watch.copied()
+        while now.t < self.horizon:
+            self._decide(now, over.state, None, True)
+            self._take(now, now.t - 1, over)
+        episodes.steps, episodes.explored, episodes.compared, episodes.deviating = counted
+        if shield is not None and watch is not None:
+            shield.watch = watch
 
     def _proposed(self, s: int, proposal: object, explore: object) -> int:
         if not explore:

@@ -285,8 +285,8 @@ class TabularAgent(LiveCalls):
             t: At which step; may be left out where only one outcome is outstanding.
             taken: The action of the transition, where it is not the one decided: someone overruled the
                 agent. It may be left out where `taken` was called before. The charge of the decision stays
-                booked, a chain waits where it was, and the transition counts as data about the action that
-                was played.
+                booked and a chain waits where it was. The transition is not counted, unless the agent was
+                made with overrides="counted".
 
         Raises:
             OutOfOrder: if step `t` was not decided, or it is not clear which step is meant, or `taken` comes
@@ -307,9 +307,8 @@ class TabularAgent(LiveCalls):
         self._take(now, t, step)
         if self.overrides == "counted" and now.steps[t].overruled and now.steps[t].taken is None:
             self._visits.overruled(now.steps[t])
-        while over is not None and now.t < self.horizon:
-            self._decide(now, over.state, None, True)
-            self._take(now, now.t - 1, over)
+        if over is not None:
+            self._fill_up(now, over)
         self._settle(now)
 
     def abandon(self, episode: EpisodeId) -> None:

@@ -39,6 +39,7 @@ class ReadOptions:
         label: The texts of state or action in the order of their numbers, such as action=wait,treat; a text
             with a comma is in double quotes.
         discretiser: A saved discretiser, for files with columns state_0, state_1 and so on.
+        delimiter: What is between the cells of a CSV file, such as ";".
         first_step: The number of every episode's first step in the file, 0 or 1.
         ignore_extra: Ignore all other columns.
         drop_bad_episodes: Leave out episodes with missing or unreadable values or steps, and say which.
@@ -48,6 +49,7 @@ class ReadOptions:
     column: Annotated[Sequence[str], "OURS=THEIRS"] = ()
     label: Annotated[Sequence[str], "COLUMN=TEXT,..."] = ()
     discretiser: Path | None = None
+    delimiter: Annotated[str, "CHARACTER"] = ","
     first_step: int = 0
     ignore_extra: bool = False
     drop_bad_episodes: bool = False
@@ -66,13 +68,15 @@ class ReadOptions:
         """Return the options of `chary.data.read_log` that were given."""
         told = {"columns": self.columns(), "labels": self.labels()}
         flags = {name: getattr(self, name) for name in ("first_step", "ignore_extra", "drop_bad_episodes")}
-        return {name: value for name, value in (told | flags).items() if value}
+        given = {name: value for name, value in (told | flags).items() if value}
+        return given if self.delimiter == "," else {**given, "delimiter": self.delimiter}
 
     def arguments(self) -> list[str]:
         """Return them as arguments of a command."""
         words = [word for each in self.column for word in ("--column", each)]
         words += [word for each in self.label for word in ("--label", each)]
         words += [] if self.discretiser is None else ["--discretiser", str(self.discretiser)]
+        words += [] if self.delimiter == "," else ["--delimiter", self.delimiter]
         words += ["--first-step", str(self.first_step)] if self.first_step else []
         flags = ("ignore_extra", "drop_bad_episodes", "cut_at_horizon")
         return words + [f"--{name.replace('_', '-')}" for name in flags if getattr(self, name)]
@@ -87,6 +91,7 @@ class ReadOptions:
             columns=self.columns(),
             labels=self.labels(),
             discretiser=saved,
+            delimiter=self.delimiter,
             first_step=self.first_step,
             ignore_extra=self.ignore_extra,
             drop_bad_episodes=self.drop_bad_episodes,

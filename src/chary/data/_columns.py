@@ -159,16 +159,15 @@ def as_kind(kind: str, name: str, column: NDArray[Any], places: Places) -> NDArr
         values, wrong = several(column)
     else:
         example = f" such as {shown(column[0])}" if len(column) else ""
-        way_out = f" {list_labels(name, column)}" if column.dtype.kind in "US" else ""
+        way_out = f" {_mend_texts(name, column.tolist())}" if column.dtype.kind in "US" else ""
         raise InvalidData(
             f"{name!r} must contain {wanted}, got {column.dtype}{example} in every row.{way_out}"
         )
     missing = wrong & _missing(column)
     places.refuse(name, "have a value in every row", missing, lambda i: "a missing value", MEND_MISSING)
     wrong &= ~missing
-    way_out = (
-        list_labels(name, column[wrong].tolist()) if wrong.any() and isinstance(column[wrong][0], str) else ""
-    )
+    texts = wrong.any() and isinstance(column[wrong][0], str)
+    way_out = _mend_texts(name, column[wrong].tolist()) if texts else ""
     places.refuse(name, RULES[kind], wrong, lambda i: shown(column[i]), way_out)
     return values
 
@@ -186,6 +185,16 @@ def worded(column: NDArray[Any]) -> NDArray[Any]:
     style = style_of(cells)
     told = [style.get(cell, text) for cell, text in zip(cells, column.tolist(), strict=True)]
     return np.array(told, dtype=object)
+
+
+def _mend_texts(name: str, values: Sequence[Any]) -> str:
+    """Return the way out for a column that contains texts in place of numbers."""
+    try:
+        float(values[0])
+    except ValueError:
+        return list_labels(name, values)
+    way_out = f"{str(values[0])!r} is a text: turn the column into numbers first."
+    return f"{way_out} {list_labels(name, values)}".strip()
 
 
 def list_labels(name: str, values: Iterable[Any]) -> str:

@@ -28,7 +28,7 @@ from chary.data._columns import (
     text_of,
     where,
 )
-from chary.errors import LARGEST, InvalidData
+from chary.errors import LARGEST, InvalidData, InvalidSetting
 
 # Rows turned into arrays at a time: a million rows as texts would take half a gigabyte.
 CHUNK = 1 << 12
@@ -46,6 +46,10 @@ REAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 ALL_DIGITS = re.compile(r"[0-9\n]*")
 ALL_REALS = re.compile(r"[-+.0-9eE\n]*")
 SAFE_DIGITS = 18
+DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+# What may be between the cells of a row.
+COMMA = ","
+NAMED = {COMMA: "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def csv_table(
@@ -122,8 +126,8 @@ def _filled(path: Path, reader: Iterator[list[str]]) -> Iterator[list[str]]:
         ) from problem
 
 
-def csv_begun(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]]]:
-    """Return the header and a reader of what follows."""
+def csv_begun(path: Path, content: bytes, delimiter: str | None) -> tuple[list[str], Iterator[list[str]]]:
+    """Return the header and a reader of what follows; without a delimiter the header tells which it is."""
     for mark, encoding in OTHER_ENCODINGS.items():
         if content.startswith(mark):
             raise InvalidData(
@@ -142,7 +146,7 @@ def csv_begun(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]
     # Decoded again, part by part: a text in memory would take four bytes per character.
     text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline="")
     # strict: otherwise a quote that is never closed would include the rest of the file.
-    reader = csv.reader(text, strict=True)
+    reader = csv.reader(text, strict=True, delimiter=delimiter or _told_by(text))
     try:
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as problem:
@@ -151,12 +155,31 @@ def csv_begun(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]
         ) from problem
     if not any(header):
         raise InvalidData(f"{str(path)!r} must start with the names of its columns, got an empty row 1.")
-    if len(header) == 1 and (apart := re.search("[;\t|]", header[0])):
+    if len(header) == 1 and (apart := re.search("[,;\t|]", header[0])):
+        between = NAMED[delimiter or COMMA]
         raise InvalidData(
-            f"{str(path)!r} must have commas between its cells, got {apart.group()!r} in row 1. "
-            "Save it with commas."
+            f"{str(path)!r} must have {between} between its cells, got {apart.group()!r} in row 1. "
+            f"Pass delimiter={apart.group()!r} (--delimiter), or save it with {between}."
         )
     return header, reader
+
+
+def _told_by(text: io.TextIOWrapper) -> str:
+    """Return the delimiter that a header without commas has, a comma otherwise."""
+    header = text.readline()
+    text.seek(0)
+    return next((each for each in NAMED if each in header), COMMA)
+
+
+def check_delimiter(delimiter: object) -> str:
+    """Return what is between the cells of a CSV file.
+
+    Raises:
+        InvalidSetting: if it is not one of the four possible ones.
+    """
+    if isinstance(delimiter, str) and delimiter in NAMED:
+        return delimiter
+    raise InvalidSetting(f"'delimiter' must be one of {', '.join(map(repr, NAMED))}, got {shown(delimiter)}.")
 
 
 class _Column:
@@ -199,6 +222,8 @@ class _Column:
             way_out = MEND_MISSING
         elif MARK in text:
             way_out = "It belongs at the beginning of a file: join files without it."
+        elif DECIMAL_COMMA.fullmatch(text.strip()):
+            way_out = "Decimal commas are not read: write numbers with a point, 0.5 and not 0,5."
         elif text.strip() == self.name:
             way_out = "Join files without the headers of the later ones."
         elif self.kind == "whole" and text.isdecimal():

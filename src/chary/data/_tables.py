@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from chary._workers import machine_memory
 from chary.data._columns import COLUMNS, KINDS, OBSERVED, Fault, Places, as_ids, as_kind, as_labelled, worded
-from chary.data._csv import csv_begun, csv_table
+from chary.data._csv import COMMA, check_delimiter, csv_begun, csv_table
 from chary.data._parquet import frame_column, interchanged, parquet_frame
 from chary.data._seals import check_seal
 from chary.errors import InvalidData, InvalidSetting, did_you_mean
@@ -130,11 +130,19 @@ class Table(ABC):
 
 @final
 class FileTable(Table):
-    """A CSV or Parquet file."""
+    """A CSV or Parquet file; without a delimiter the header of a CSV file tells which one it has."""
 
     def __init__(
-        self, path: Path, columns: Mapping[str, str] | None, labels: Mapping[str, Sequence[str]] | None
+        self,
+        path: Path,
+        columns: Mapping[str, str] | None,
+        labels: Mapping[str, Sequence[str]] | None,
+        delimiter: str | None = None,
     ) -> None:
+        if delimiter is not None and check_delimiter(delimiter) != COMMA and path.suffix == ".parquet":
+            raise InvalidSetting(
+                f"'delimiter' must be left out for a Parquet file, got {delimiter!r} for {str(path)!r}."
+            )
         self._path, content = path, read_file(path, largest=machine_memory() // MEMORY_PER_BYTE)
         check_seal(path, content)
         if not content:
@@ -144,7 +152,7 @@ class FileTable(Table):
             self._frame = parquet_frame(path, content)
             header = list(self._frame.columns)
         else:
-            header, self._rows = csv_begun(path, content)
+            header, self._rows = csv_begun(path, content, delimiter)
         super().__init__(str(path), header, columns, labels)
 
     def _read(self, kinds: Mapping[str, str], faults: list[Fault]) -> tuple[dict[str, NDArray[Any]], Places]:

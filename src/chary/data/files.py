@@ -23,6 +23,7 @@ from chary.data._columns import (
     refusal,
     sorted_order,
 )
+from chary.data._csv import check_delimiter
 from chary.data._parquet import parquet_bytes
 from chary.data._seals import seal_of, write_seal
 from chary.data._tables import FileTable, Table
@@ -40,6 +41,7 @@ def read_log(
     columns: Mapping[str, str] | None = None,
     labels: Mapping[str, Sequence[str]] | None = None,
     discretiser: Discretiser | None = None,
+    delimiter: str = ",",
     first_step: int = 0,
     ignore_extra: bool = False,
     drop_bad_episodes: bool = False,
@@ -60,6 +62,8 @@ def read_log(
         labels: The texts of `state` (and `next_state`) or `action` in the order of their numbers, where the
             file has texts: `{"action": ["wait", "treat"]}`.
         discretiser: A function from observations to states.
+        delimiter: What is between the cells of a CSV file: a comma, a semicolon, a tab or a bar. Numbers
+            have a decimal point in all of them.
         first_step: The number of every episode's first step in the file, 0 or 1; in the log it is 0.
         ignore_extra: Whether other columns are ignored; otherwise they are an error.
         drop_bad_episodes: Whether episodes with missing or unreadable values, or steps that do not follow
@@ -73,7 +77,7 @@ def read_log(
         InvalidSetting: if the file does not fit these options.
     """
     return log_of_table(
-        FileTable(_as_path(path), columns, labels),
+        FileTable(_as_path(path), columns, labels, check_delimiter(delimiter)),
         discretiser=discretiser,
         first_step=first_step,
         ignore_extra=ignore_extra,
@@ -143,16 +147,16 @@ def _sorted(
     return {name: column[order] for name, column in part.items()}, places.among(order)
 
 
-def read_observations(path: str | Path) -> Floats:
+def read_observations(path: str | Path, *, delimiter: str = ",") -> Floats:
     """Return the observations of a file with columns `state_0, ...`, (N, D), to fit a discretiser to.
 
     They are the observations at which an action was played, by episode and step, and then the last one of
-    every episode; other columns are ignored.
+    every episode; other columns are ignored. `delimiter` is that of `read_log`.
 
     Raises:
         InvalidLog: naming the first invalid row and where the others are.
     """
-    table = FileTable(_as_path(path), {}, {})
+    table = FileTable(_as_path(path), {}, {}, check_delimiter(delimiter))
     dimensions = table.check_header(continuous=True, ignore_extra=True)
     columns, places = table.observations(("episode", "t"), dimensions)
     if places.faults:

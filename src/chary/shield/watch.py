@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from chary.shield.rule import Rule
@@ -50,6 +50,10 @@ class Watch:
     quiet: int = 0
     recent: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     warned: bool = False
+
+    def copied(self) -> Watch:
+        """Return the same counts as a value of their own."""
+        return replace(self, reasons=dict(self.reasons), recent=dict(self.recent))
 
     def decided(self, explored: bool, reason: str | None) -> None:
         """Count one step; `reason` is why it did not explore, None where nothing was proposed."""
