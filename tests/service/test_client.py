@@ -339,6 +339,20 @@ def test_while_the_service_is_away_the_baseline_is_played_and_reported_later(tmp
         caller.disconnect()
 
 
+def test_a_decision_that_was_heard_is_the_answer_while_the_service_is_away_too(tmp_path: Path) -> None:
+    directory = make(tmp_path)
+    with served(directory) as running:
+        caller = client(running.url, HASTY, running.token)
+        name, heard = strayed(caller)
+        caller.begin("other", 0)
+        many = caller.decide_many([("other", 0, 0)])
+    assert caller.decide(name, 0, 0) == heard
+    assert caller.decide_many([("other", 0, 0)]) == many
+    assert caller.waiting == 0
+    assert caller.decide(name, 1, 1).fallback
+    assert caller.waiting == 1
+
+
 def strayed(caller: Client) -> tuple[str, Decided]:
     """Return an episode whose first decision is not the baseline's action."""
     for number in range(20):

@@ -76,6 +76,7 @@ class Flows:
             answer: Decided = yield from self._ask(
                 request, lambda found: Decided.of(episode, row["t"], found)
             )
+            self._outbox.hear(episode, row["state"], answer)
             return answer
         except Unavailable:
             decided = self._play(episode, row["t"], row["state"])
@@ -109,6 +110,9 @@ class Flows:
                     yield from self._catch_up(episode)
                 answered = yield from self._ask(request, read)
                 answers.update(zip(left, answered, strict=True))
+                for place, each in zip(left, answered, strict=True):
+                    if isinstance(each, Decided):
+                        self._outbox.hear(each.episode, fields[place]["state"], each)
             except Unavailable:
                 for place in left:
                     decided = self._play(*keys[place], fields[place]["state"])
@@ -243,9 +247,15 @@ class Flows:
             raise first
 
     def _play(self, episode: str, t: int, state: Named) -> Decided | None:
-        """Play the baseline and report it later; None where that is not wanted or not possible."""
+        """Play the baseline and report it later; None where that is not wanted or not possible.
+
+        What the service has decided is played in its place: the caller may have acted on it already.
+        """
         if not self._fallback:
             return None
+        heard = self._outbox.heard(episode, t, state)
+        if heard is not None:
+            return heard
         decided = self._outbox.play(episode, t, state)
         if decided is not None:
             step = {"t": t, "state": state, "action": decided.action}
