@@ -449,3 +449,17 @@ def test_a_budget_above_that_of_the_deployment_is_an_operators(engine: Engine) -
     # What was granted is answered again.
     assert engine.begin("bed", 0, eta=6.0, operator=False).body == begun.body
     assert engine.begin("chair", 0, eta=5.0, operator=False).status == 201
+
+
+def test_what_remains_of_an_episode_is_what_its_last_tightening_left(tmp_path: Path) -> None:
+    directory = make(tmp_path)
+    with running(directory) as engine:
+        engine.begin("bed", 0)
+        spent = said(engine.decide("bed", 0, 0))["deficit"]
+        views = Views(directory)
+        for eta in (30.0, 0.0):
+            engine.wait(engine.tighten("bed", eta, author="me", reason="careful").seq)
+            told = views.episode("bed")
+            assert told is not None
+            assert (told["eta"], told["remaining"]) == (eta, max(eta - spent, 0.0))
+        views.close()
