@@ -116,7 +116,8 @@ def test_returns_wait_for_those_of_episodes_that_began_before() -> None:
 
 
 def test_what_did_not_follow_the_policy_to_the_end_is_lost() -> None:
-    agent = new_agent()
+    # With this seed the coin gives all five to the incumbent.
+    agent = new_agent(seed=14)
     step(agent, "whole", 1.0)
     step(agent, "overruled", 1.0, taken=1)
     agent.begin("broken off", 0)
@@ -289,7 +290,8 @@ def _tampered(name: str, arrays: dict[str, Any], about: dict[str, Any]) -> None:
     ["action", "policy", "bound", "returns", "known", "probability", "place", "uniforms", "agent", "rank"],
 )
 def test_a_file_that_was_changed_and_sealed_again_is_refused(tmp_path: Path, name: str) -> None:
-    agent = new_agent()
+    # With this seed the coin gives all of them to the incumbent.
+    agent = new_agent(seed=14)
     for k in range(5):
         step(agent, k, 1.0)
     agent.begin("open", 0)

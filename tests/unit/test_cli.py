@@ -397,7 +397,7 @@ def test_nothing_to_do_shows_the_help(cli: Cli) -> None:
     listed |= {str(group.name) for group in app.registered_groups}
     assert listed == {
         *("run", "check", "calibrate", "bench", "problems", "agents", "demo"),
-        *("reproduce", "sweep", "status", "report", "data", "plan"),
+        *("reproduce", "sweep", "status", "report", "data", "plan", "serve", "audit"),
     }
 
 

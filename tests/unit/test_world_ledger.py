@@ -124,6 +124,18 @@ def test_rules_without_a_budget_vote_too() -> None:
     assert ledger.closed
 
 
+def test_what_the_panel_has_booked_is_never_refunded() -> None:
+    # One world loses much at first and the others catch up: their spread shrinks, and with it the estimates.
+    for panel in (Panel(-1, 4.0), Panel(-1, 3.0, 4.0)):
+        worlds, ledger = [0.0] * 16, Ledger(False, 0.0)
+        _, ledger = vote_into(worlds, [0.1] + [0.0] * 15, ledger, Rule.strict(1.0), panel)
+        estimate, booked = upper([0.1] * 16, panel), ledger.deficit
+        assert estimate < booked
+        vote, ledger = vote_into(worlds, [0.0] + [0.1] * 15, ledger, Rule.strict(1.0), panel)
+        assert vote.afforded
+        assert ledger.deficit == vote.deficit == booked
+
+
 def test_compiled_votes_are_the_same() -> None:
     # Not kept on disk: what a test compiles is nobody else's.
     kernels: dict[str, Any] = {each.__name__: numba.njit(each) for each in (authorise, upper)}

@@ -87,8 +87,8 @@ def decisions_from(
 ) -> list[Decision]:
     """Return n decisions among `n_actions` actions that `decision_rows` made an array of.
 
-    The panel's deficit may fall where `votes` decide, and so may what is booked be negative. `span` is the
-    number of the user's units per scaled one.
+    In files of earlier versions the deficit may fall where `votes` decide, and what is booked be negative.
+    `span` is the number of the user's units per scaled one.
 
     Raises:
         InvalidData: if one cannot have been made.

@@ -91,6 +91,7 @@ def _show(found: Preview) -> None:
     """Print the verdict, what each budget would buy, and the program to paste."""
     from chary.preview.sentences import warnings_of
     from chary.preview.words import READ_OFF, percent
+    from chary.standing import MARKOV, UNCONFOUNDED
 
     standing, inferred = found.verdict.standing, found.basis.inferred
     say(found.verdict.sentence)
@@ -99,7 +100,10 @@ def _show(found: Preview) -> None:
         named = "; ".join(each.removesuffix(READ_OFF) for each in inferred)
         say(f"{standing.label.capitalize()}, because this was read off the log and not declared: {named}.")
     else:
-        say(f"{standing.promise} --verbose lists all {len(standing.given)} things that it leans on.")
+        say(standing.promise)
+    said = [each for each in standing.given if each.startswith((MARKOV, UNCONFOUNDED))]
+    others = len(standing.given) - len(said)
+    say(f"It leans on this: {'; '.join(said)}; and on {others} more things, which --verbose lists.")
     say()
     several = len({each.rule for each in found.outcomes}) > 1
     _show_budgets(

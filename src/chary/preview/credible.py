@@ -168,7 +168,7 @@ def play_votes(
         afforded, told = authorise(ledger, np.ones(n, dtype=bool), upper, rule)  # type: ignore[arg-type]
         closed[:n] = told.closed
         deficits[:n] = np.where(np.asarray(afforded)[:, None], after, deficits[:n])
-        booked[:n] = np.where(afforded, upper, booked[:n])
+        booked[:n] = np.where(afforded, np.maximum(booked[:n], upper), booked[:n])
         apart = afforded & differs
         strayed[:n] |= apart
         explored += int(np.sum(afforded))

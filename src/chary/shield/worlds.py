@@ -124,7 +124,9 @@ def vote_into(
 
     `deficits` and `charges` have one number per world, charges >= 0; the charges are replaced by the
     deficits with them. A step with a charge that is not finite is refused. `ledger` keeps the panel's
-    deficit and whether exploring is closed.
+    deficit and whether exploring is closed. No world's deficit ever falls, but an estimate of a quantile may,
+    where the other worlds catch up with the largest: the panel's deficit is the largest it has been, so that
+    nothing is refunded.
 
     Example:
         >>> deficits = [0.0, 0.1, 0.0]
@@ -140,7 +142,7 @@ def vote_into(
         charges[k] += deficits[k]
         worst = max(worst, charges[k])
         total += charges[k]
-    deficit = upper(charges, panel)
+    deficit = max(ledger.deficit, upper(charges, panel))
     afforded, after = authorise(Ledger(ledger.closed, 0.0), True, deficit, rule)
     if afforded and total < math.inf:
         for k in range(n):
