@@ -290,7 +290,7 @@ def test_a_plan_of_a_data_frame_runs_once_the_log_is_written(tmp_path: Path) -> 
     # The user's words and steps from 1 stay in the frame: what is written has numbers, from step 0.
     rows = [(k, t + 1, a, b, "wait", r, end) for k in range(9) for t, a, b, r, end in LEAVES[k % 3]]
     names = ("who", "t", "state", "next_state", "action", "pay", "left")
-    words = {
+    words: dict[str, Any] = {
         "columns": {"episode": "who", "reward": "pay", "terminated": "left"},
         "labels": {"state": ["in", "out", "gone"], "action": ["wait", "call"]},
         "first_step": 1,
