@@ -339,6 +339,20 @@ def test_while_the_service_is_away_the_baseline_is_played_and_reported_later(tmp
         caller.disconnect()
 
 
+def test_a_decision_that_was_heard_is_the_answer_while_the_service_is_away_too(tmp_path: Path) -> None:
+    directory = make(tmp_path)
+    with served(directory) as running:
+        caller = client(running.url, HASTY, running.token)
+        name, heard = strayed(caller)
+        caller.begin("other", 0)
+        many = caller.decide_many([("other", 0, 0)])
+    assert caller.decide(name, 0, 0) == heard
+    assert caller.decide_many([("other", 0, 0)]) == many
+    assert caller.waiting == 0
+    assert caller.decide(name, 1, 1).fallback
+    assert caller.waiting == 1
+
+
 def strayed(caller: Client) -> tuple[str, Decided]:
     """Return an episode whose first decision is not the baseline's action."""
     for number in range(20):
@@ -490,6 +504,27 @@ def test_a_report_that_waited_and_is_refused_is_kept_and_named(tmp_path: Path) -
         caller.disconnect()
     kept = json.loads((folder / "rejected.jsonl").read_text())
     assert kept["path"] == "/v1/episodes/a/outcomes"
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_a_report_is_not_given_up_for_a_refusal_that_is_not_about_it(tmp_path: Path, status: int) -> None:
+    folder = tmp_path / "kept"
+    silent = Answers()
+    caller = client(silent.url, HASTY, folder=folder)
+    silent.listening.close()
+    assert caller.begin("a", 0).offline
+    assert caller.close("b") is None
+    caller.disconnect()
+    answers = Answers(*[problem(status, "some_word")] * 5000)
+    caller = client(answers.url, HASTY, folder=folder)
+    assert caller.flush() == 2
+    with pytest.raises(Rejected, match="No") as refused:
+        caller.outcome("a", 0, 0, 1.0, 0)
+    assert refused.value.status == status
+    assert (caller.waiting, caller.rejected) == (2, ())
+    assert not (folder / "rejected.jsonl").exists()
+    caller.disconnect()
+    answers.listening.close()
 
 
 def test_without_a_table_or_without_the_wish_for_one_the_call_fails(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -12,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.served import ACTIONS, STATES, declaration, make
+from tests.service.served import ACTIONS, ETA, STATES, declaration, make
 
 from chary.errors import InvalidData, InvalidSetting
 from chary.service.answers import Answer, Refused
 from chary.service.deployment import Deployment
 from chary.service.engine import Engine
+from chary.service.store import Reader
 from chary.service.views import Views
 
 
@@ -392,3 +395,71 @@ def test_a_deployment_with_known_rewards_labels_and_a_log_opens_and_decides(
 
 def _told(directory: Path) -> dict[str, Any]:
     return dict(Deployment.open(directory).declaration.setting)
+
+
+def test_an_episode_that_a_step_not_taken_completes_leaves_its_place_to_others(tmp_path: Path) -> None:
+    directory = make(tmp_path, limits={"open_episodes": 1})
+    with running(directory) as engine:
+        for name in ("bed", "chair"):
+            engine.begin(name, 0)
+            engine.decide(name, 0, 0)
+            engine.close(name)
+            assert engine.open_episodes == 1
+            engine.wait(engine.taken(name, 0, None).seq)
+            assert engine.open_episodes == 0
+        assert engine.counters["completed"] == 2
+        engine._live.prune(engine.durable_seq)
+        assert engine._live.records == {}
+
+
+def test_what_was_erased_while_a_reader_held_the_log_is_gone_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(directory: Path) -> bool:
+        return any(b"A-2231" in file.read_bytes() for file in directory.glob("chary.db*"))
+
+    directory, killed = make(tmp_path), tmp_path / "killed"
+    with running(directory) as engine:
+        for number in range(40):
+            engine.wait(engine.begin(f"chair {number}", 0).seq)
+        engine.wait(engine.begin("Ada", 0, payload="A-2231").seq)
+        reader = Reader(directory / "chary.db")
+        with reader.at_one_moment():
+            reader.query("SELECT count(*) FROM event")
+            engine.wait(engine.erase("Ada", author="me", reason="asked for").seq)
+            shutil.copytree(directory, killed)
+        reader.close()
+    assert left(killed)
+    monkeypatch.setattr("chary.service.committer.ROWS_PER_CHECKPOINT", 5)
+    with running(killed) as engine:
+        for number in range(12):
+            engine.wait(engine.begin(f"bed {number}", 0).seq)
+        for _ in range(200):
+            if not left(killed):
+                break
+            time.sleep(0.01)
+        assert not left(killed)
+
+
+def test_a_budget_above_that_of_the_deployment_is_an_operators(engine: Engine) -> None:
+    refused(403, "scope", engine.begin, "bed", 0, eta=ETA + 1, operator=False)
+    engine.set_eta(5.0, author="me", reason="careful")
+    refused(403, "scope", engine.begin, "bed", 0, eta=6.0, operator=False)
+    begun = engine.begin("bed", 0, eta=6.0, operator=True)
+    # What was granted is answered again.
+    assert engine.begin("bed", 0, eta=6.0, operator=False).body == begun.body
+    assert engine.begin("chair", 0, eta=5.0, operator=False).status == 201
+
+
+def test_what_remains_of_an_episode_is_what_its_last_tightening_left(tmp_path: Path) -> None:
+    directory = make(tmp_path)
+    with running(directory) as engine:
+        engine.begin("bed", 0)
+        spent = said(engine.decide("bed", 0, 0))["deficit"]
+        views = Views(directory)
+        for eta in (30.0, 0.0):
+            engine.wait(engine.tighten("bed", eta, author="me", reason="careful").seq)
+            told = views.episode("bed")
+            assert told is not None
+            assert (told["eta"], told["remaining"]) == (eta, max(eta - spent, 0.0))
+        views.close()

@@ -205,6 +205,11 @@ def test_neither_logs_nor_metrics_nor_refusals_of_others_hold_names_or_tokens(tm
     assert 'path="/v1/episodes/{episode}/decisions"' in numbers
     assert 'chary_http_refused_total{error="contradiction"}' in numbers
     assert "chary_open_episodes 2.0" in numbers
+    counters = [line.split()[2] for line in numbers.splitlines() if line.endswith(" counter")]
+    falling = ("queued", "seconds", "open", "head", "durable")
+    assert "chary_decided_total" in counters
+    assert not [name for name in counters if any(word in name for word in falling)]
+    assert "# TYPE chary_queued gauge" in numbers
     for text in (stream.getvalue(), numbers, events):
         for hidden in (PERSON, quoted(PERSON_2), PERSON_2, secret, digest_of(secret)):
             assert hidden not in text or (text is events and hidden == digest_of(secret))

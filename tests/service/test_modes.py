@@ -74,6 +74,13 @@ def test_an_apprentice_plays_the_incumbent_or_what_people_chose(engine: Engine) 
     assert engine.deployment()["standing"].count("unconfounded") == 1
 
 
+def test_what_a_client_says_it_played_by_itself_counts_as_peoples_choice(engine: Engine) -> None:
+    for name, action, leans in (("bed", POLICY[0], 0), ("chair", 1 - POLICY[0], 1)):
+        engine.begin(name, 0)
+        engine.fallback(name, [{"t": 0, "state": 0, "action": action}])
+        assert engine.deployment()["standing"].count("unconfounded") == leans
+
+
 def test_what_an_apprentice_recommends_is_what_it_would_have_done(tmp_path: Path) -> None:
     directory = with_policy(tmp_path, mode="apprentice", planning={"every": 2})
     engine = Engine.open(directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -198,3 +199,25 @@ def test_files_of_two_deployments_are_not_mixed(tmp_path: Path) -> None:
     shutil.copy(theirs / "chary.db", ours / "chary.db")
     with pytest.raises(InvalidData, match="Put the files of one deployment together"):
         Engine.open(ours)
+
+
+def test_a_recommendation_after_a_crash_counts_what_was_spent_before_it(tmp_path: Path) -> None:
+    directory = make(tmp_path, agent=AGENTS["worlds"])
+    engine = Engine.open(directory)
+    spent = []
+    for number in range(40):
+        name = f"bed {number}"
+        engine.begin(name, 0)
+        if json.loads(engine.decide(name, 0, 0).body)["deficit"] > 0:
+            spent.append(name)
+    assert spent
+    engine.wait(engine.head)
+    crashed = tmp_path / "crashed"
+    shutil.copytree(directory, crashed)
+    again = Engine.open(crashed)
+    for each in (engine, again):
+        each.set_mode("apprentice", author="tests", reason="to compare")
+    for name in spent:
+        assert again.decide(name, 1, 1).body == engine.decide(name, 1, 1).body
+    engine.finish()
+    again.finish()

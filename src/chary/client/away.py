@@ -29,6 +29,8 @@ else:
 
 log = logging.getLogger("chary")
 
+# Episodes whose last decision is remembered: it may be asked for again while the service is away.
+_MOST_HEARD = 10_000
 _BASELINE, _WAITING, _REJECTED, _LOCK = "baseline.json", "waiting.jsonl", "rejected.jsonl", "lock"
 
 
@@ -114,6 +116,7 @@ class Outbox:
         self._lock = threading.Lock()
         self._waiting: dict[int, Report] = {}
         self._played: dict[str, dict[int, tuple[int | str, Decided]]] = {}
+        self._heard: dict[str, tuple[int | str, Decided]] = {}
         self._number = 0
         self._held: weakref.finalize[..., Outbox] | None = None
         self.baseline: Baseline | None = None
@@ -153,6 +156,19 @@ class Outbox:
             )
         return decided
 
+    def hear(self, episode: str, state: int | str, decided: Decided) -> None:
+        """Remember what the service has decided last in an episode."""
+        with self._lock:
+            self._heard.pop(episode, None)
+            self._heard[episode] = state, decided
+            if len(self._heard) > _MOST_HEARD:
+                del self._heard[next(iter(self._heard))]
+
+    def heard(self, episode: str, t: int, state: int | str) -> Decided | None:
+        """Return what the service has decided at a step, if that was the last one of the episode."""
+        before, decided = self._heard.get(episode, (state, None))
+        return decided if decided is not None and (decided.t, before) == (t, state) else None
+
     def of(self, episode: str | None) -> list[Report]:
         """Return the reports that wait, of one episode or of all."""
         with self._lock:
@@ -176,6 +192,7 @@ class Outbox:
         """Forget what was played in an episode that has ended."""
         with self._lock:
             self._played.pop(episode, None)
+            self._heard.pop(episode, None)
 
     def release(self) -> None:
         """Let another client have the folder."""

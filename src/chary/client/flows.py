@@ -20,6 +20,8 @@ Named = int | str
 Reply = Mapping[str, Any]
 # A number of seconds after which the baseline's table is requested again when an episode begins.
 _FRESH = 300.0
+# Refusals that say nothing about a report: of the token that it was sent with, and for want of room.
+_CALLERS, _FULL = (401, 403), 429
 
 
 def _reply(found: Any) -> Mapping[str, Any]:
@@ -74,6 +76,7 @@ class Flows:
             answer: Decided = yield from self._ask(
                 request, lambda found: Decided.of(episode, row["t"], found)
             )
+            self._outbox.hear(episode, row["state"], answer)
             return answer
         except Unavailable:
             decided = self._play(episode, row["t"], row["state"])
@@ -107,6 +110,9 @@ class Flows:
                     yield from self._catch_up(episode)
                 answered = yield from self._ask(request, read)
                 answers.update(zip(left, answered, strict=True))
+                for place, each in zip(left, answered, strict=True):
+                    if isinstance(each, Decided):
+                        self._outbox.hear(each.episode, fields[place]["state"], each)
             except Unavailable:
                 for place in left:
                     decided = self._play(*keys[place], fields[place]["state"])
@@ -179,7 +185,7 @@ class Flows:
         self._away_until = float("-inf")
         try:
             yield from self._catch_up(None)
-        except Unavailable:
+        except (Unavailable, Rejected):
             pass
         return len(self._outbox)
 
@@ -215,19 +221,41 @@ class Flows:
             return None
 
     def _catch_up(self, episode: str | None) -> Talk[None]:
-        """Deliver what waits of an episode, or of all, in order."""
+        """Deliver what waits of an episode, or of all, in order.
+
+        Raises:
+            Unavailable: if the service is away.
+            Rejected: if it takes no report now, for a reason that is not the report's; then it waits on.
+        """
+        later: dict[str, Rejected] = {}
         for report in self._outbox.of(episode):
+            if report.episode in later:
+                continue
             try:
                 yield from self._ask(report.request, _reply)
             except Rejected as refused:
-                self._outbox.delivered(report, refused)
+                if refused.status in _CALLERS:
+                    raise
+                if refused.status == _FULL:
+                    # Reports of other episodes may make room.
+                    later[report.episode] = refused
+                else:
+                    self._outbox.delivered(report, refused)
             else:
                 self._outbox.delivered(report)
+        for first in later.values():
+            raise first
 
     def _play(self, episode: str, t: int, state: Named) -> Decided | None:
-        """Play the baseline and report it later; None where that is not wanted or not possible."""
+        """Play the baseline and report it later; None where that is not wanted or not possible.
+
+        What the service has decided is played in its place: the caller may have acted on it already.
+        """
         if not self._fallback:
             return None
+        heard = self._outbox.heard(episode, t, state)
+        if heard is not None:
+            return heard
         decided = self._outbox.play(episode, t, state)
         if decided is not None:
             step = {"t": t, "state": state, "action": decided.action}

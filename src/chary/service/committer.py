@@ -65,7 +65,9 @@ class Committer:
         self.commits = self.rows = self.checkpoints = self.snapshots = 0
         self.seconds: deque[float] = deque(maxlen=KEPT)
         self._since_checkpoint = 0
-        self._idle = self._must_empty = False
+        self._idle = False
+        # The last process may have been killed before it emptied the log of what was erased.
+        self._must_empty = True
         self._thread = threading.Thread(target=self._run, name="chary-committer", daemon=True)
         self._thread.start()
 

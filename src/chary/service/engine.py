@@ -130,7 +130,15 @@ class Engine(Reports, Operations):
         self._committer.wait(seq)
 
     # The calls of a client.
-    def begin(self, episode: str, state: Named, *, eta: float | None = None, payload: Any = None) -> Answer:
+    def begin(
+        self,
+        episode: str,
+        state: Named,
+        *,
+        eta: float | None = None,
+        payload: Any = None,
+        operator: bool = True,
+    ) -> Answer:
         """Open an episode, 201; the same request again returns the same bytes, 200.
 
         Args:
@@ -138,6 +146,7 @@ class Engine(Reports, Operations):
             state: Where it starts.
             eta: Its own budget, in the user's units; by default that of the deployment.
             payload: Anything JSON can express that belongs to the person; kept apart, and can be erased.
+            operator: Whether the caller may give it a budget above that of the deployment.
         """
         name = self._named(episode)
         s = self._checked(self._asking.state, "state", state)
@@ -147,6 +156,11 @@ class Engine(Reports, Operations):
         if now is not None:
             return self._again_begun(now, s, own, content)
         live = self._live
+        most = live.problem.spec.eta if live.eta is None else live.eta
+        if own is not None and most is not None and own > most and not operator:
+            self._refuse(
+                403, "scope", f"A budget above the deployment's, {most:g}, needs the scope 'operate', too."
+            )
         if live.open_episodes >= self._most_open:
             self._refuse(
                 429,

@@ -136,7 +136,9 @@ class Live:
         kind = facts.kind
         if kind == "decided" and not self.people:
             f: Any = facts
-            self.people = f.mode in INCUMBENTS and f.action != int(self.incumbent[f.t, f.state])
+            # What a client played by itself is its word: whether the table said so cannot be checked.
+            theirs = f.mode == FALLBACK or f.mode in INCUMBENTS
+            self.people = theirs and f.action != int(self.incumbent[f.t, f.state])
         if kind == "begun":
             self.records[identity] = Record(identity, kept)
             return
@@ -145,7 +147,8 @@ class Live:
             # A correction or an erasure of an episode that has ended.
             return
         now.take(kept, t)
-        if kind == "observed" or kind in (CLOSED, ABANDONED):
+        # A step that was not taken may have been the last that an episode waited for.
+        if kind in ("observed", "taken", CLOSED, ABANDONED):
             if now.status != "open" and not self.is_open(identity):
                 self.completed += 1
                 self._ended.append((seq, identity))

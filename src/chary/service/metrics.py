@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 # Upper ends in seconds; durable decisions take from one to some tens of milliseconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+# Numbers of the engine that fall, too.
+_GAUGES = ("queued", "commit_seconds")
+# Those that have names of their own here.
+_APART = ("head", "durable", "open_episodes")
 MODES = ("apprentice", "budgeted", "frozen", "stopped")
 
 
@@ -84,9 +88,9 @@ class EngineMeters:
         """Return the numbers in the words of Prometheus."""
         engine = self._engine
         for name, value in sorted(engine.counters.items()):
-            yield CounterMetricFamily(
-                f"chary_{name}", f"The engine's number of {name.replace('_', ' ')}.", value
-            )
+            if name not in _APART:
+                family = GaugeMetricFamily if name in _GAUGES else CounterMetricFamily
+                yield family(f"chary_{name}", f"The engine's number of {name.replace('_', ' ')}.", value)
         yield GaugeMetricFamily("chary_open_episodes", "Episodes that have not ended.", engine.open_episodes)
         yield GaugeMetricFamily("chary_head_seq", "Number of the last event.", engine.head)
         yield GaugeMetricFamily(

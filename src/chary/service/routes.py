@@ -57,7 +57,8 @@ def _author(call: Call) -> str:
 
 def _begin(engine: Engine, call: Call) -> Answer:
     body: wire.Begin = call.body
-    return engine.begin(body.episode, body.state, eta=body.eta, payload=body.payload)
+    operator = "operate" in call.caller.scopes
+    return engine.begin(body.episode, body.state, eta=body.eta, payload=body.payload, operator=operator)
 
 
 def _decide(engine: Engine, call: Call) -> Answer:

@@ -53,13 +53,17 @@ class Views:
         eta = record.eta
         if eta is None:
             eta = self._deployment.declaration.agent.get("eta")
+        remaining = eta if last is None else last.remaining
+        if record.tightenings and last is not None:
+            # It may have been tightened since.
+            remaining = min(last.remaining, max(record.tightenings[-1].facts.eta - last.deficit, 0.0))
         return {
             "status": record.status,
             "begun": _answer(record.begun),
             "ended": _answer(record.ended),
             "eta": eta,
             "deficit": 0.0 if last is None else last.deficit,
-            "remaining": eta if last is None else last.remaining,
+            "remaining": remaining,
             "terminated": record.terminated,
             "outstanding": list(record.outstanding),
             "erased": record.erased is not None,

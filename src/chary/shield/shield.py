@@ -225,8 +225,8 @@ class Shield(ChainMoves[S]):
         `t` may be one step ahead of what was observed: `s` is then where the step decided last leads.
         """
         now = self._open_episode("preview", episode)
-        deficits = copy(now.deficits)
-        weighed = self._weigh(now, t, s, proposal, True, deficits, ahead=now.pending is not None)
+        settle_debts(now)
+        weighed = self._weigh(now, t, s, proposal, True, copy(now.deficits), ahead=now.pending is not None)
         return self._as_decision(now, weighed), weighed.proposals
 
     def recall(
