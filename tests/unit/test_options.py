@@ -19,7 +19,7 @@ SWEEP = (
     "--quick --seeds --episodes --etas* --studies --patient --device --out --workers --engine --address "
     "--extend --recompute --save-every --report/--no-report --log"
 )
-LOGS = "--column* --label* --cut-at-horizon --drop-bad-episodes"
+LOGS = "--column* --label* --delimiter --first-step --cut-at-horizon --drop-bad-episodes"
 # Those of version 0.1.0, and the canary's; * marks those that repeat.
 BEFORE = {
     "run": "problem --agent --eta --rule --step-bound --after-refusal --charge --pool --clock --data "
@@ -46,7 +46,7 @@ BEFORE = {
     "--support --allowed --prior --bonus --bonus-scale --delta --max-episodes --charge --rule* --step-bound "
     "--after-refusal --holdout --more-visits --worlds --world-prior --kappa --pessimism "
     f"--risk --seed {LOGS} --discretiser --ignore-extra --out --overwrite --json "
-    "--baseline --role --rewards --unit",
+    "--baseline --role --rewards --unit --verbose",
     "data inspect": f"file --horizon --states --actions --discretiser --ignore-extra --json --faults {LOGS}",
     "data seal": "file --overwrite --json",
     "data convert": f"source target --discretiser --ignore-extra --overwrite --json {LOGS}",
@@ -89,7 +89,8 @@ def test_every_command_has_the_options_it_had_before(name: str) -> None:
 
 
 def test_there_is_no_other_command() -> None:
-    assert set(COMMANDS) == set(BEFORE)
+    # Those of the service came later, and have tests of their own.
+    assert {name for name in COMMANDS if not name.startswith(("serve ", "audit "))} == set(BEFORE)
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
