@@ -23,7 +23,7 @@ FULL = os.environ.get("CHARY_TESTS") == "full"
 COLUMNS = ("kind", "schema", "episode", "t", "body", "prev", "hash", "at", "epoch")
 CALLS = 120
 # What differs from one start to the next.
-OF_THE_START = ("head", "epoch", "snapshot", "replayed", "seconds")
+OF_THE_START = ("head", "epoch", "snapshot", "replayed", "seconds", "processor_seconds")
 
 
 @pytest.fixture(scope="module")
