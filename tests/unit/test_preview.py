@@ -481,15 +481,16 @@ def test_the_command_writes_a_page_and_the_same_json(app: typer.Typer, tmp_path:
 
 def test_the_command_leads_with_the_verdict_and_tells_all_if_asked(app: typer.Typer, tmp_path: Path) -> None:
     write_log(walk(), tmp_path / "log.csv")
+    # With more, bounds would try as much as worlds on this log, and be recommended.
     command = ["plan", str(tmp_path / "log.csv"), "--eta", "0.3", "--rule", "strict"]
     short, whole = (CliRunner().invoke(app, [*command, *more]) for more in ([], ["--verbose"]))
     assert short.exception is whole.exception is None
     assert short.stdout.splitlines()[0] == whole.stdout.splitlines()[0]
     assert short.stdout.count("\n") < 40 < whole.stdout.count("\n")
     said = (
-        r"Uncertified per \w+[^,]*, because this was read off the log and not declared: horizon 5; rewards in"
+        "Uncertified per episode, because this was read off the log and not declared: horizon 5; rewards in"
     )
-    assert re.search(said, short.stdout)
+    assert said in short.stdout
     assert "The log contains 60 episodes with 300 decisions." in whole.stdout
     assert "Uncertified per episode: the ledger keeps the budget" in whole.stdout
     assert "Rule capped" not in whole.stdout
@@ -498,7 +499,7 @@ def test_the_command_leads_with_the_verdict_and_tells_all_if_asked(app: typer.Ty
         assert text in whole.stdout
     declared = "--horizon 5 --reward-low -1 --reward-high 2 --n-states 4 --n-actions 3".split()
     surely = CliRunner().invoke(app, [*command, *declared]).stdout
-    assert re.search(r"Credible per episode: .*\nIt leans on this: .* --verbose lists", surely, re.S)
+    assert re.search(r"Credible per episode: .* --verbose lists all \d+ things that it leans on\.", surely)
 
 
 def test_a_declared_step_bound_that_the_log_refutes_is_a_warning(app: typer.Typer, tmp_path: Path) -> None:

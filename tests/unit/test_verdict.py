@@ -17,7 +17,7 @@ from tests.unit.test_preview import bandit, walk
 from tests.unit.test_preview_worlds import logged
 
 import chary
-from chary.data import Log, read_log, write_log
+from chary.data import Log, read_log, usual_policy, write_log
 from chary.errors import InvalidSetting
 from chary.preview import Preview, preview
 from chary.preview.options import Source
@@ -284,3 +284,63 @@ def test_the_state_after_an_early_ending_has_words_of_its_own() -> None:
     basis = preview(log, etas=[1.0], worlds=4, labels={"state": ["a", "b"], "action": ["x", "y"]}).basis
     assert [state_name(basis, s) for s in (1, 2)] == ["b", "after an early ending"]
     assert state_name(planned(logged(5)).basis, 3) == "3"
+
+
+def test_a_plan_of_a_data_frame_runs_once_the_log_is_written(tmp_path: Path) -> None:
+    # The user's words and steps from 1 stay in the frame: what is written has numbers, from step 0.
+    rows = [(k, t + 1, a, b, "wait", r, end) for k in range(9) for t, a, b, r, end in LEAVES[k % 3]]
+    names = ("who", "t", "state", "next_state", "action", "pay", "left")
+    words: dict[str, Any] = {
+        "columns": {"episode": "who", "reward": "pay", "terminated": "left"},
+        "labels": {"state": ["in", "out", "gone"], "action": ["wait", "call"]},
+        "first_step": 1,
+    }
+    frame = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    log = Log.from_dataframe(frame, **words)
+    for rule in (None, str(tmp_path / "rule.csv")):
+        (tmp_path / "rule.csv").write_text("state,action\nin,wait\nout,wait\n")
+        found = preview(log, etas=[1.0], worlds=8, risk=0.2, n_actions=2, baseline=rule, **words)
+        program = found.verdict.python
+        assert 'First write the log of this plan: chary.data.write_log(log, "log.csv")' in program
+        assert "The range was read off the log" in program
+        write_log(log, tmp_path / "log.csv", overwrite=True)
+        left = pasted(found, tmp_path)
+        assert left["agent"].setting.horizon == 3
+        assert ("own" in left) == (rule is not None)
+    declared = preview(
+        log, etas=[1.0], worlds=8, risk=0.2, n_actions=2, reward_low=-2, reward_high=2, **words
+    )
+    assert "The range was read off" not in declared.verdict.python
+
+
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [
+        (None, "compared with the learnt baseline, which may already differ from today's policy"),
+        ("prior", "compared with the learnt baseline, which may already differ from today's policy"),
+        ("floor", "compared with today's policy as the log improves it"),
+        ("only", "what an episode loses compared with today's policy."),
+    ],
+)
+def test_the_verdict_says_what_the_budget_is_counted_from(role: str | None, told: str) -> None:
+    own: dict[str, Any] = {} if role is None else {"baseline": [0] * 3, "role": role}
+    for etas in ([0.5], [1e-9]):
+        found = planned(logged(40), etas=etas, **own)
+        assert told in found.verdict.sentence
+        assert ("usual_policy(log, setting)" in found.verdict.python) == (role is None)
+
+
+def test_todays_policy_is_what_the_log_has_most_often() -> None:
+    log = logged(40)
+    setting = chary.Setting.declare(n_states=4, n_actions=2, horizon=3, early_endings=True)
+    policy = usual_policy(log, setting)
+    by_hand = [
+        np.bincount(log.action[log.state == s], minlength=2).argmax() if (log.state == s).any() else 0
+        for s in range(4)
+    ]
+    assert policy.tolist() == by_hand
+    # It can be declared as it is, though the setting has a state after all others.
+    assert chary.OwnBaseline.declare(policy, setting, role="only").table[0, :4].tolist() == by_hand
+    narrow = chary.Setting.declare(n_states=4, n_actions=1, horizon=3, early_endings=True)
+    with pytest.raises(chary.errors.InvalidData, match="'action' must"):
+        usual_policy(log, narrow)

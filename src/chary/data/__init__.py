@@ -20,6 +20,7 @@ from chary.data.files import read_log, read_observations, seal_log, write_log
 from chary.data.inspection import Inspection, PairCount, Suspicion, inspect
 from chary.data.logs import Dropped, Log
 from chary.data.minari_log import read_minari
+from chary.data.usual import usual_policy
 
 __all__ = [
     "Bins",
@@ -41,5 +42,6 @@ __all__ = [
     "read_rewards",
     "save_discretiser",
     "seal_log",
+    "usual_policy",
     "write_log",
 ]

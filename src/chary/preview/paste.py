@@ -23,6 +23,15 @@ LIVE = (
     "# agent.observe(name, chary.Transition(state, decision.action, reward, next_state, terminated));",
     "# agent.finish(name) at the end. States and actions are numbers, t counts from 0.",
 )
+# What a budget is counted from without a policy of the user's.
+LEARNT = (
+    "# The budget is counted from the learnt baseline, which may already differ from today's policy. For",
+    "# today's: own=chary.OwnBaseline.declare(chary.data.usual_policy(log, setting), setting, role=...),",
+    '# role "floor" (today\'s as the log improves it) or "only" (today\'s alone), or your policy itself.',
+)
+# Where the log was not read from a file.
+WRITTEN = '# First write the log of this plan: chary.data.write_log(log, "{name}"), numbered from 0.'
+READ_OFF = "# The range was read off the log: declare the lowest and highest reward that can ever occur."
 # The longest line of a program on which a whole call is written.
 WIDTH = 88
 
@@ -31,14 +40,22 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     """Return a program from the log to an agent that has learnt it."""
     setting, plain = problem.setting, problem.plain.n_states
     A = setting.n_actions
-    labels = ", columns=columns" if (source.reading or {}).get("columns") else ""
-    labels += ", labels=labels" if options.labels else ""
     used = ["read_log"]
-    options_read = dict(source.reading or {})
-    if options.labels:
-        options_read["labels"] = options.labels
+    # A log that was written by us has our names and numbers. Files of the user's beside it have the user's.
+    options_read, words = dict(source.reading or {}), {}
+    for name, given in {
+        "columns": options_read.get("columns", options.columns),
+        "labels": options.labels,
+    }.items():
+        if given and (options.source is not None or _has_files(options)):
+            words[name] = given
+    if options.source is not None:
+        options_read |= words
+    labels = "".join(f", {name}={name}" for name in words)
     # Texts of the user's get a line of their own: they are long, and used twice.
-    lines = [_table(name, options_read[name]) for name in ("columns", "labels") if name in options_read]
+    lines = [_table(name, given) for name, given in words.items()]
+    if options.source is None:
+        lines.append(WRITTEN.format(name=source.name))
     reading = "".join(
         f", {name}={name if name in ('columns', 'labels') else _text(value)}"
         for name, value in options_read.items()
@@ -77,6 +94,8 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
     if options.rewards is not None:
         lines += _told("rewards", options.rewards, f"n_states={plain}, n_actions={A}{labels}", used)
         declared["reward"] = "rewards"
+    if options.rewards is None and None in (options.reward_low, options.reward_high):
+        lines.append(READ_OFF)
     lines.append(_call("setting = chary.Setting.declare", declared))
     lines.append(_call("spec = chary.CharyUCBVI", {name: _text(value) for name, value in agent.items()}))
     given = {"generator": f"np.random.default_rng({options.seed})"}
@@ -90,11 +109,19 @@ def as_python(problem: Problem, options: PreviewOptions, agent: Mapping[str, Any
         lines += _told("policy", options.baseline, sizes, used)
         lines.append(f"own = chary.OwnBaseline.declare(policy, setting, role={_text(problem.own.role)})")
         given["own"] = "own"
+    else:
+        lines += LEARNT
     options_given = ", ".join(f"{name}={value}" for name, value in given.items())
     lines.append(f"agent = chary.TabularAgent(spec, setting, {options_given})")
     lines += ["agent.warm_start(log.episodes())", "print(agent.standing.describe())", *LIVE]
     head = ["import numpy as np", "", "import chary", f"from chary.data import {', '.join(sorted(used))}", ""]
     return "\n".join(head + lines)
+
+
+def _has_files(options: PreviewOptions) -> bool:
+    """Return whether a policy or rewards are read from a table of the user's."""
+    given = (options.baseline, options.rewards)
+    return any(isinstance(each, (str, Path)) and Path(each).suffix in SUFFIXES for each in given)
 
 
 def _told(name: str, given: object, sizes: str, used: list[str]) -> list[str]:

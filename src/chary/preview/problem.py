@@ -14,6 +14,7 @@ from chary.arrays import Bools, Floats, Ints
 from chary.data import Log, read_policy, read_rewards
 from chary.data._agreement import ended_by_clock
 from chary.data.declared import NOTHING, SUFFIXES
+from chary.data.usual import logged_actions
 from chary.errors import CharyError, InvalidSetting, check_choice, check_integer, check_real
 from chary.mdp.setting import RewardScale, Setting, as_policy, reward_table
 from chary.model.bounds import Bounds
@@ -178,9 +179,7 @@ def make_prior(prior: ArrayLike | str | None, log: Log, learnt: Bools, setting: 
             ) from problem
     if check_choice("prior", prior, ["none", "logged"]) == "none":
         return nothing, "none"
-    counts = np.zeros((setting.n_states, setting.n_actions), dtype=np.int64)
-    np.add.at(counts, (log.state[learnt], log.action[learnt]), 1)
-    return np.where(counts.any(axis=1), counts.argmax(axis=1), -1).astype(np.int64), "logged"
+    return logged_actions(log, learnt, setting), "logged"
 
 
 def _rewards(options: PreviewOptions, S: int, A: int) -> Floats | None:

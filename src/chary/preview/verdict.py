@@ -154,7 +154,7 @@ def _sentence(
             f"Recommended: {family}, rule {spec.rule}, a budget of {eta} per episode, {chance} and a pool of "
             f"{spec.pool:,} chains, which would try another action than the baseline at "
             f"{percent(outcome.deviating)} of the decisions, in {percent(outcome.episodes_deviating)} of the "
-            f"episodes, at {what} {amount(loss, unit, digits=3)} per episode{learnt}."
+            f"episodes, at {what} {amount(loss, unit, digits=3)} per episode{learnt}. {_reference(problem)}"
         )
     if worlds is not None and worlds.charges.differing == 0:
         why = "no explorer wants anything else than the baseline at the logged states"
@@ -165,7 +165,25 @@ def _sentence(
     several = "Any of these budgets is kept" if len(tuple(options.etas)) > 1 else "It is kept"
     return (
         f"Exploring would buy nothing yet: {why}{learnt}. {several} with {family}, rule {spec.rule} and "
-        f"{chance}, which is the configuration below: it explores once data allow it."
+        f"{chance}, which is the configuration below: it explores once data allow it. "
+        f"{_reference(problem)}"
+    )
+
+
+def _reference(problem: Problem) -> str:
+    """Return what a budget is counted from."""
+    role = None if problem.own is None else problem.own.role
+    if role == "only":
+        return "The budget limits what an episode loses compared with today's policy."
+    if role == "floor":
+        return (
+            "The budget limits what an episode loses compared with today's policy as the log improves it; "
+            "with --role only, compared with today's policy alone."
+        )
+    way_out = "--baseline FILE (OwnBaseline)" if role is None else "--role floor or only"
+    return (
+        "The budget limits what an episode loses compared with the learnt baseline, which may already differ "
+        f"from today's policy; {way_out} makes today's the reference."
     )
 
 
