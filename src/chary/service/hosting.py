@@ -210,7 +210,8 @@ def listening_at(host: str, port: int, *, guarded: bool) -> socket.socket:
             f"At {shown(host)} other machines could read every token: give a certificate and a key, listen "
             "at 127.0.0.1 behind a proxy that has them, or say --insecure."
         )
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # Named, or asyncio does not know that it may send the head and the body of a reply at once (TCP_NODELAY).
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
