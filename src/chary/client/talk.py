@@ -1,7 +1,7 @@
 """How one request gets its answer: sent again with the same bytes until it is answered or its time is over.
 
-Everything here is without input and output: a generator says what to send and how long to wait, and whoever
-drives it, with threads or with asyncio, tells it what was heard.
+Everything here is without input and output: a generator says what to send and how long to wait, and its
+caller, which works with threads or with asyncio, tells it what was received.
 """
 
 from __future__ import annotations

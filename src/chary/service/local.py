@@ -1,7 +1,7 @@
 """How a deployment is reached on this machine: through the service if it runs, through its files if not.
 
 A service that runs leaves a note of its place beside the database, and `chary serve init` a token for the
-commands on this machine: whoever may read the folder of a deployment may operate it.
+commands on this machine: a user who may read the folder of a deployment may operate it.
 """
 
 from __future__ import annotations

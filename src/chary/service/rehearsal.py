@@ -78,7 +78,7 @@ class Hosted:
         command = [sys.executable, "-m", "chary", "serve", "run", str(self.directory)]
         command += ["--port", str(self._port), *self._arguments]
         with self._log.open("ab") as log:
-            # Ctrl-C is for whoever started this process, which then stops the service.
+            # Ctrl-C is for the process that started this one, and that then stops the service.
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         while (waited := time.monotonic() - began) < LONGEST_START:
             if self._process.poll() is not None:

@@ -194,7 +194,7 @@ class Store:
             migrate(self._connection)
 
     def take_over(self, deployment: str) -> int:
-        """Raise the epoch, so that whoever held the deployment before writes nothing any more, and return it.
+        """Raise the epoch, so that an earlier writer writes nothing any more, and return it.
 
         Raises:
             InvalidData: if the database is of another deployment.

@@ -158,7 +158,7 @@ def _check_events(reader: Reader, rebuilt: _Rebuilt, found: Findings, wanted: by
         found.add(
             "head", seq,
             f"The published head {wanted.hex()} is not in the chain, which ends at event {seq}: its end was "
-            "cut off, or it was written anew.",
+            "cut off, or the trail was replaced.",
         )  # fmt: skip
 
 
