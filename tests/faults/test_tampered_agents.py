@@ -312,8 +312,9 @@ def within_rules(name: str, column: int, value: float) -> bool:
 def test_a_uniform_outside_the_unit_interval_is_refused(tmp_path: Path) -> None:
     arrays, about = record("random")
     for value in (1.0, 1e9, -0.5, np.nan):
-        changed = {**arrays, "open.0.uniforms": np.full(H + 1, value)}
+        changed = {**arrays, "open.uniforms": np.full_like(arrays["open.uniforms"], value)}
         refused(write(tmp_path / "agent.npz", changed, about))
+    refused(write(tmp_path / "agent.npz", {**arrays, "open.uniforms": arrays["open.uniforms"][1:]}, about))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

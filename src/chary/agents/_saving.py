@@ -53,10 +53,8 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
     arrays |= {f"discretiser.{name}": array for name, array in cells.items()}
     arrays |= {"facts.ends": agent._facts.ends, "facts.left": agent._facts.left}
     arrays |= agent._chooser.record()
-    for i, pinned in enumerate(pins):
-        arrays[f"open.{i}.uniforms"] = pinned.uniforms
-        if pinned.explorer is not None:
-            arrays[f"open.{i}.explorer"] = pinned.explorer
+    shield = None if agent.shield is None else agent.shield.record(table.number)
+    arrays |= _of_open_episodes(pins, shield, agent.setting)
     about = {
         "spec": [agent.spec.name, spec_values(agent.spec)],
         "max_episodes": agent._max_episodes,
@@ -64,7 +62,7 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
         "begun": agent.episodes_begun,
         "generator": generator_values(agent._chooser.generator),
         "learner": learner,
-        "shield": None if agent.shield is None else agent.shield.record(table.number),
+        "shield": shield,
         "open": [
             [now.name, pin.number, pin.version, now.state, pin.switch, table.numbers(now.steps), *now.flags]
             for now, pin in zip(agent._episodes, pins, strict=True)
@@ -83,6 +81,30 @@ def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
     about |= {"logged": agent._logged_steps} if agent.spec.bonus == "l1" else {}
     about |= {"replan": agent.replan} if agent.replan != "episode" else {}
     return arrays | table.to_arrays(), about
+
+
+def _of_open_episodes(pins: Sequence[Pinned], shield: dict[str, Any] | None, setting: Setting) -> Arrays:
+    """Return what every open episode has of its own, one row per episode; deficits leave `shield` for it.
+
+    A service saves thousands of open episodes while others wait for decisions: an array each, or a number of
+    JSON per world, would take several times as long.
+    """
+    S, H = setting.n_states, setting.horizon
+    uniforms = np.array([pin.uniforms for pin in pins], dtype=np.float64).reshape(len(pins), H + 1)
+    arrays: Arrays = {"open.uniforms": uniforms}
+    own = [(i, pin.explorer) for i, pin in enumerate(pins) if pin.explorer is not None]
+    if own:
+        arrays["open.explores"] = np.array([i for i, _ in own], dtype=np.int64)
+        arrays["open.explorers"] = np.array([each for _, each in own], dtype=np.int64).reshape(-1, H, S)
+    deficits = []
+    for *_, last in [] if shield is None else shield["episodes"]:
+        # The last entry of an account whose plan has worlds: its deficit in each of them, and its vote.
+        if isinstance(last, list) and last and isinstance(last[0], (list, np.ndarray)):
+            deficits.append(last[0])
+            last[0] = None
+    if deficits:
+        arrays["open.deficits"] = np.array(deficits, dtype=np.float64)
+    return arrays
 
 
 def restored(about: Mapping[str, Any], arrays: Arrays) -> TabularAgent:
@@ -121,19 +143,21 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
 
     versions = {int(kept[2]) for kept in about["open"]}
     plans = agent._learner.restore(arrays, about["learner"], versions)
-    S, A, H = agent.setting.n_states, agent.setting.n_actions, agent.setting.horizon
+    A = agent.setting.n_actions
     agent.episodes_begun = check_integer("begun", about["begun"], minimum=0)
     agent._facts.restore(arrays)
     agent._chooser.restore(arrays, agent._facts.ends)
     for policy in agent._learner.explorers.values():
         check_policy("explorers", policy, agent.setting, agent._facts.ends)
+    n = len(about["open"])
+    all_uniforms, explorers = _each_open(arrays, n, agent.setting)
     for i, (episode, number, version, state, switch, played, *flags) in enumerate(about["open"]):
-        uniforms = as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64)
+        uniforms = all_uniforms[i]
         pinned = Pinned(plans[int(version)], int(number), int(version), uniforms, switch=int(switch))
         if not (0 <= pinned.number <= agent._learner.plans and ((uniforms >= 0) & (uniforms < 1)).all()):
             raise InvalidData(f"'open' must hold episodes an agent can begin, got another {episode!r}.")
-        if f"open.{i}.explorer" in arrays:
-            pinned.explorer = as_array(f"open.{i}.explorer", arrays, (H, S), np.int64, below=A)
+        if i in explorers:
+            pinned.explorer = explorers[i]
             check_policy("explorer", pinned.explorer, agent.setting, agent._facts.ends)
         elif isinstance(agent.spec, MixtureSpec):
             raise InvalidData(f"'open' must contain an explorer for episode {episode!r}.")
@@ -141,6 +165,7 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
         agent._episodes.restore(OpenEpisode.restored(episode, s, pinned, all_of(played), flags))
     if agent.shield is not None:
         unreleased = {now.name: now for now in agent._episodes if not now.released}
+        _give_back_deficits(about["shield"], arrays)
         _check_shield(about["shield"], agent.setting, unreleased, agent._learner)
         _restore_budgets(agent, about.get("budgets", []))
         agent.shield.restore(
@@ -167,6 +192,32 @@ def _restore(agent: TabularAgent, arrays: Mapping[str, NDArray[Any]], about: Map
     for step in steps:
         if step.outcome is not None:
             agent._facts.note(step.outcome)
+
+
+def _each_open(
+    arrays: Mapping[str, NDArray[Any]], n: int, setting: Setting
+) -> tuple[NDArray[Any], dict[int, NDArray[Any]]]:
+    """Return the uniforms of `n` open episodes, and the explorers of those that have one of their own."""
+    H, S, A = setting.horizon, setting.n_states, setting.n_actions
+    if "open.uniforms" in arrays:
+        uniforms = as_array("open.uniforms", arrays, (n, H + 1), np.float64)
+        if "open.explores" not in arrays:
+            return uniforms, {}
+        own = as_array("open.explores", arrays, (None,), np.int64, below=n)
+        explorers = as_array("open.explorers", arrays, (len(own), H, S), np.int64, below=A)
+        return uniforms, dict(zip(own.tolist(), explorers, strict=True))
+    # Version 0.1 had an array per episode.
+    each = [as_array(f"open.{i}.uniforms", arrays, (H + 1,), np.float64) for i in range(n)]
+    names = {i: name for i in range(n) if (name := f"open.{i}.explorer") in arrays}
+    return np.array(each), {i: as_array(name, arrays, (H, S), np.int64, below=A) for i, name in names.items()}
+
+
+def _give_back_deficits(shield: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Put the deficits in worlds back where `_of_open_episodes` took them from."""
+    if "open.deficits" in arrays:
+        deficits = as_array("open.deficits", arrays, (len(shield["episodes"]), None), np.float64)
+        for (*_, last), row in zip(shield["episodes"], deficits.tolist(), strict=True):
+            last[0] = row
 
 
 def spec_values(spec: AgentSpec) -> dict[str, Any]:

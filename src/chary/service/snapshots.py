@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from chary.service.committer import Committer, Snapshot
 from chary.service.live import SNAPSHOT, Live
 from chary.service.memory import uncollected
-from chary.storage.sealed import pack
+from chary.storage.sealed import Described, pack
 
 
 @final
@@ -43,8 +43,11 @@ class Snapshots:
         self.finish()
         with uncollected():
             arrays, about = live.arrays()
+            # Here and not in the thread: the encoder of JSON lets no other thread run, and a thread that
+            # takes turns with the loop delays every reply for as long as it works.
+            described = Described.of(about)
         self._thread = threading.Thread(
-            target=self._pack, args=(live.seq, arrays, about), name="chary-snapshot", daemon=True
+            target=self._pack, args=(live.seq, arrays, described), name="chary-snapshot", daemon=True
         )
         self._thread.start()
 
@@ -53,6 +56,6 @@ class Snapshots:
         if self._thread is not None:
             self._thread.join()
 
-    def _pack(self, seq: int, arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> None:
+    def _pack(self, seq: int, arrays: dict[str, NDArray[Any]], about: Described) -> None:
         content = pack(SNAPSHOT, arrays, about)
         self._committer.besides(Snapshot(seq, hashlib.sha256(content).hexdigest(), content))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, MutableSequence, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -59,12 +60,15 @@ class Account(Generic[S]):
     held: int = 0
 
     def record(self, open_chains: Collection[int], keep: Callable[[object], Any]) -> list[Any]:
-        """Return the account as plain values, for `restored`; `keep` replaces transitions."""
+        """Return the account as plain values, for `restored`; `keep` replaces transitions.
+
+        The deficits in worlds are a copy in the form that the votes keep them in.
+        """
         # The rest of a decision follows from the ledger.
         pending = self.pending and [self.pending[0], *self.pending[1][:3], self.pending[1].chain]
         fed = None if self.fed is None else self.fed.id
         vote = None if self.pending is None else self.pending[1].vote
-        worlds = [[float(each) for each in self.deficits], vote and list(vote)]
+        worlds = [copy(self.deficits), vote and list(vote)]
         return [
             *(self.number, list(self.ledger), self.t, fed, pending),
             *(self.reached, self.terminated, self.explored, self.refused),
