@@ -102,7 +102,7 @@ def test_an_old_writer_writes_nothing_once_another_has_taken_over(path: Path, en
     old.write([begun(1)])
     new = opened(path, engine)
     assert (old.epoch, new.epoch) == (1, 2)
-    for attempt in (lambda: old.write([begun(2)]), lambda: old.write_snapshot(1, "00", b"")):
+    for attempt in (lambda: old.write([begun(2)]), lambda: old.write_snapshot(1, b"", named=2)):
         with pytest.raises(FenceLost, match="epoch 2"):
             attempt()
     assert new.head.seq == 1
@@ -121,7 +121,7 @@ def test_a_number_that_is_taken_is_never_written_twice(path: Path) -> None:
 def test_two_snapshots_are_kept(path: Path) -> None:
     store = opened(path)
     for seq in (1, 5, 9):
-        store.write_snapshot(seq, "00", b"bytes")
+        store.write_snapshot(seq, b"bytes", named=seq + 1)
     assert Reader(path).query("SELECT seq FROM snapshot ORDER BY seq") == [(5,), (9,)]
 
 

@@ -241,6 +241,7 @@ class Engine(Reports, Operations):
         self._planner.finish()
         self._snapshots.now(self._live)
         self._snapshots.finish()
+        self._snapshots.name(self._live)
         self._committer.finish()
         self._reader.close()
         os.close(self._lock)

@@ -214,6 +214,18 @@ class Adopted(Body, frozen=True, kw_only=True):
     counts: str
 
 
+class Snapshotted(Body, frozen=True, kw_only=True):
+    """A snapshot of the state after event `upto` was packed; `digest` is its sha256.
+
+    It is in the chain before the snapshot is on the disk, and a snapshot that it does not name is not used.
+    """
+
+    kind: ClassVar[str] = "snapshot"
+
+    digest: str
+    upto: int
+
+
 class TokenAdded(Body, frozen=True, kw_only=True):
     """A token was made; `digest` is the sha256 of its secret, which is not kept."""
 
@@ -241,7 +253,8 @@ KINDS: dict[str, type[Body]] = {
     body.kind: body
     for body in (
         *(Deployed, Opened, Begun, Decided, Taken, Observed, Corrected, Closed, Abandoned),
-        *(ModeSet, EtaSet, Tightened, Erased, Drafted, Adopted, TokenAdded, TokenRevoked),
+        *(ModeSet, EtaSet, Tightened, Erased, Drafted, Adopted, Snapshotted),
+        *(TokenAdded, TokenRevoked),
     )
 }
 _DECODERS = {kind: msgspec.json.Decoder(body).decode for kind, body in KINDS.items()}

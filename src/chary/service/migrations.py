@@ -52,8 +52,8 @@ CREATE TABLE lease (
 ) STRICT;
 CREATE TABLE snapshot (
   seq INTEGER PRIMARY KEY,
-  digest TEXT NOT NULL,
-  content BLOB NOT NULL
+  content BLOB NOT NULL,
+  named INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE payload (
   begun INTEGER PRIMARY KEY,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chary.errors import CharyError, InvalidData
 from chary.service.deployment import Deployment
-from chary.service.events import NOTHING, Decided, Event, encode
+from chary.service.events import NOTHING, Decided, Event, Snapshotted, encode
 from chary.service.findings import MOST, Findings
 from chary.service.live import Live
 from chary.service.modes import FALLBACK, INCUMBENTS
@@ -38,7 +38,8 @@ def replay(
     found = Findings()
     try:
         check_first(deployment, reader)
-        digests: dict[int, str] = dict(reader.query("SELECT seq, digest FROM snapshot"))
+        kept = {seq for (seq,) in reader.query("SELECT seq FROM snapshot")}
+        digests: dict[int, str] = {}
         live = Live.new(deployment.declaration)
         for event in chained(reader.events(upto=upto), Head(0, NOTHING)):
             if event.kind == Decided.kind and event.facts().mode != FALLBACK:
@@ -54,12 +55,14 @@ def replay(
                 take_in(live, event)
             live.prune(event.seq)
             found.events, found.head = event.seq, event.hash.hex()
-            if event.seq in digests:
+            if event.seq in kept:
+                digests[event.seq] = hashlib.sha256(live.packed()).hexdigest()
+            if event.kind == Snapshotted.kind and (taken := event.facts().upto) in digests:
                 found.snapshots += 1
-                if hashlib.sha256(live.packed()).hexdigest() != digests[event.seq]:
+                if event.facts().digest != digests[taken]:
                     found.add(
-                        "snapshot", event.seq,
-                        f"The snapshot of event {event.seq} is not the state that the events give.",
+                        "snapshot", taken,
+                        f"The snapshot of event {taken} is not the state that the events give.",
                     )  # fmt: skip
             if progress is not None and event.seq % 1000 == 0:
                 progress(event.seq)
