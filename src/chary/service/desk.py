@@ -202,7 +202,9 @@ class Desk:
         if now.erased is not None:
             self._refuse(410, "erased", "The episode must be a new one, got one that was erased.")
         apart = now.apart or self._reader.apart(now.identity)
-        same = facts.state == s and (eta is None or facts.eta == eta)
+        # The same budget said in another way is the same request: left out where it was the deployment's.
+        budget = self._live.problem.spec.eta if facts.eta is None else facts.eta
+        same = facts.state == s and (not facts.own if eta is None else eta == budget)
         if apart is None or not same or events.digest_apart(apart[0], content) != facts.payload:
             self._refuse(
                 409, "contradiction",
@@ -218,8 +220,11 @@ class Desk:
         facts: Decided = step.decided.facts
         if step.state != s:
             self._contradiction(f"the state of step {t}", step.state, s)
-        if fallback is not None and facts.mode in INCUMBENTS and fallback != facts.action:
-            self._contradiction(f"the fallback action of step {t}", facts.action, fallback)
+        if facts.mode in INCUMBENTS:
+            # Left out, it stands for the action of the incumbent that is declared.
+            meant = int(self._live.incumbent[t, s]) if fallback is None else fallback
+            if meant != facts.action:
+                self._contradiction(f"the fallback action of step {t}", facts.action, meant)
         return self._repeated(step.decided)
 
     # Refusals.

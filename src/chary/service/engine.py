@@ -156,7 +156,7 @@ class Engine(Reports, Operations):
         if now is not None:
             return self._again_begun(now, s, own, content)
         live = self._live
-        most = live.problem.spec.eta if live.eta is None else live.eta
+        most = live.budget
         if own is not None and most is not None and own > most and not operator:
             self._refuse(
                 403, "scope", f"A budget above the deployment's, {most:g}, needs the scope 'operate', too."
@@ -172,7 +172,10 @@ class Engine(Reports, Operations):
             self._salts = secrets.token_bytes(4096)
         salt, self._salts = self._salts[:16], self._salts[16:]
         facts = events.Begun(
-            eta=live.eta if own is None else own, payload=events.digest_apart(salt, content), state=s
+            eta=live.eta if own is None else own,
+            own=own is not None and own != most,
+            payload=events.digest_apart(salt, content),
+            state=s,
         )
         answer = self._happened(facts, name, apart=(salt, content), status=201)
         self._tally["begun"] += 1

@@ -56,11 +56,15 @@ class Opened(Body, frozen=True, kw_only=True):
 
 
 class Begun(Body, frozen=True, kw_only=True):
-    """An episode began; `payload` is the sha256 of its salt, its name and what came with it."""
+    """An episode began; `payload` is the sha256 of its salt, its name and what came with it.
+
+    `own` says that the request gave it another budget than the deployment's at that time.
+    """
 
     kind: ClassVar[str] = "begun"
 
     eta: float | None = None
+    own: bool = False
     payload: str
     state: int
 
@@ -77,7 +81,8 @@ class Recommended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 class Decided(Body, frozen=True, kw_only=True):
     """A decision; `remaining` is null without a budget, `scaled` is left out where a unit is one.
 
-    `vote` is that of the worlds: afforded, within, of how many, deficit, and the worst deficit.
+    `requested` says that the action is that of the request and not that of the declared incumbent. `vote` is
+    that of the worlds: afforded, within, of how many, deficit, and the worst deficit.
     """
 
     kind: ClassVar[str] = "decided"
@@ -92,6 +97,7 @@ class Decided(Body, frozen=True, kw_only=True):
     plan: int
     recommended: Recommended | None = None
     remaining: float | None
+    requested: bool = False
     scaled: tuple[float, float, float | None] | None = None
     span: float | None = None
     state: int
@@ -352,6 +358,7 @@ def as_decided(
     *,
     label: str = "",
     recommended: Recommended | None = None,
+    requested: bool = False,
 ) -> Decided:
     """Return a decision as an event's body."""
     charge, deficit, remaining = (
@@ -371,6 +378,7 @@ def as_decided(
         plan=decision.plan,
         recommended=recommended,
         remaining=None if finite is None else finite * span,
+        requested=requested,
         scaled=scaled,
         span=None if span == 1.0 else span,
         state=state,

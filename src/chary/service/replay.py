@@ -11,7 +11,7 @@ from chary.service.deployment import Deployment
 from chary.service.events import NOTHING, Decided, Event, Snapshotted, encode
 from chary.service.findings import MOST, Findings
 from chary.service.live import Live
-from chary.service.modes import FALLBACK, INCUMBENTS
+from chary.service.modes import FALLBACK
 from chary.service.recovery import chained, check_first, take_in
 from chary.service.store import Head, Reader
 from chary.texts import shown
@@ -82,7 +82,7 @@ def _decided_again(live: Live, event: Event, found: Findings) -> bool:
             f"Event {event.seq} was decided in mode {facts.mode!r}, while the mode was {live.mode!r}.",
         )  # fmt: skip
         return False
-    fallback = facts.action if facts.mode in INCUMBENTS else None
+    fallback = facts.action if facts.requested else None
     try:
         again = live.decide(event.episode, facts.t, facts.state, fallback)
     except CharyError as problem:

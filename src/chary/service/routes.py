@@ -112,7 +112,7 @@ def _set_mode(engine: Engine, call: Call) -> Answer:
 
 def _set_eta(engine: Engine, call: Call) -> Answer:
     body: wire.SetEta = call.body
-    return engine.set_eta(body.eta, author=_author(call), reason=body.reason)
+    return engine.set_eta(body.eta, author=_author(call), reason=body.reason, before=body.before)
 
 
 def _tighten(engine: Engine, call: Call) -> Answer:

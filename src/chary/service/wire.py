@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 # Decisions of one batch, steps of one fallback report, and events of one page.
 MOST_ROWS = 1000
@@ -149,10 +149,15 @@ class SetMode(Request, frozen=True):
 
 
 class SetEta(Request, frozen=True):
-    """The budget of episodes that begin from now on."""
+    """The budget of episodes that begin from now on.
+
+    With `before`, only if that is the budget until now, null for none: a request that arrives late changes
+    nothing then.
+    """
 
     eta: Amount
     reason: Reason
+    before: Amount | UnsetType | None = UNSET
     author: Name | None = None
 
 
