@@ -220,6 +220,15 @@ class Adopted(Body, frozen=True, kw_only=True):
     counts: str
 
 
+class PlanRefused(Body, frozen=True, kw_only=True):
+    """The plan that was drafted last contradicts what was declared: the one before stays in force."""
+
+    kind: ClassVar[str] = "plan_refused"
+
+    counts: str
+    reason: str
+
+
 class Snapshotted(Body, frozen=True, kw_only=True):
     """A snapshot of the state after event `upto` was packed; `digest` is its sha256.
 
@@ -259,8 +268,8 @@ KINDS: dict[str, type[Body]] = {
     body.kind: body
     for body in (
         *(Deployed, Opened, Begun, Decided, Taken, Observed, Corrected, Closed, Abandoned),
-        *(ModeSet, EtaSet, Tightened, Erased, Drafted, Adopted, Snapshotted),
-        *(TokenAdded, TokenRevoked),
+        *(ModeSet, EtaSet, Tightened, Erased, Drafted, Adopted, PlanRefused),
+        *(Snapshotted, TokenAdded, TokenRevoked),
     )
 }
 _DECODERS = {kind: msgspec.json.Decoder(body).decode for kind, body in KINDS.items()}

@@ -167,12 +167,15 @@ class Live:
                 raise InvalidData(
                     f"'counts' must be the hash of what was learnt, {draft.digest}, got {f.counts}."
                 )
-        elif kind == "adopted":
+        elif kind in ("adopted", "plan_refused"):
             latest = self.agent.drafted
             if latest is None or latest.digest != f.counts:
                 raise InvalidData(f"'counts' must be those of the last draft, got {f.counts}.")
-            self.agent.adopt(latest)
-            self.plans += 1
+            if kind == "adopted":
+                self.agent.adopt(latest)
+                self.plans += 1
+            else:
+                self.agent.discard(latest)
         elif kind == "token_added":
             self.tokens[f.token] = {
                 "digest": f.digest, "scopes": f.scopes, "label": f.label, "expires": f.expires,

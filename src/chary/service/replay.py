@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chary.errors import CharyError, InvalidData
 from chary.service.deployment import Deployment
-from chary.service.events import NOTHING, Decided, Event, Snapshotted, encode
+from chary.service.events import NOTHING, Decided, Event, PlanRefused, Snapshotted, encode
 from chary.service.findings import MOST, Findings
 from chary.service.live import Live
 from chary.service.modes import FALLBACK
@@ -52,6 +52,8 @@ def replay(
                         found.add("decision", event.seq, f"The replay ends here: {problem}")
                         break
             else:
+                if event.kind == PlanRefused.kind:
+                    _refused_again(live, event, found)
                 take_in(live, event)
             live.prune(event.seq)
             found.events, found.head = event.seq, event.hash.hex()
@@ -97,6 +99,22 @@ def _decided_again(live: Live, event: Event, found: Findings) -> bool:
         return False
     live.note(event.seq, event.episode, event.t, again, body)
     return True
+
+
+def _refused_again(live: Live, event: Event, found: Findings) -> None:
+    """Make a plan that was refused again, and note where it is refused no more, or for another reason."""
+    facts: PlanRefused = event.facts()
+    reason = "nothing"
+    try:
+        if live.agent.drafted is not None:
+            live.agent.drafted.make()
+    except CharyError as problem:
+        reason = str(problem)
+    if reason != facts.reason:
+        found.add(
+            "plan", event.seq,
+            f"Event {event.seq} refused a plan for {shown(facts.reason)}, and {shown(reason)} speaks against it.",
+        )  # fmt: skip
 
 
 def _recorded(deployment: Deployment, reader: Reader, upto: int) -> Live:

@@ -106,7 +106,7 @@ def project(event: Fresh, rows: Rows) -> None:
         case "erased":
             rows["note"].append((begun, seq))
             rows["erased"].append((begun,))
-        case "mode" | "eta" | "adopted":
+        case "mode" | "eta" | "adopted" | "plan_refused":
             rows["policy"].append((kind, event.body.decode(), seq))
         case "token_added":
             added: Any = facts

@@ -315,10 +315,12 @@ class EpisodeView(View, frozen=True):
 
 
 class ModeView(View, frozen=True):
-    """The events that set the mode and the budget in force."""
+    """The events that set the mode, the budget and the plan in force, and of the plan refused last."""
 
     mode: dict[str, Any]
     eta: dict[str, Any] | None = None
+    adopted: dict[str, Any] | None = None
+    plan_refused: dict[str, Any] | None = None
 
 
 class BaselineView(View, frozen=True):
