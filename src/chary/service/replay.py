@@ -113,7 +113,7 @@ def _refused_again(live: Live, event: Event, found: Findings) -> None:
     if reason != facts.reason:
         found.add(
             "plan", event.seq,
-            f"Event {event.seq} refused a plan for {shown(facts.reason)}, and {shown(reason)} speaks against it.",
+            f"Event {event.seq} refused a plan for {shown(facts.reason)}; what is found is {shown(reason)}.",
         )  # fmt: skip
 
 
