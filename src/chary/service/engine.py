@@ -98,6 +98,11 @@ class Engine(Reports, Operations):
         return {"name": declared.name, "mode": self.mode, "head": self.head, **self._started}
 
     @property
+    def instance(self) -> str:
+        """What tells this process apart from every other one that serves, served or will serve anything."""
+        return self._deployment.instance(self.about["epoch"])
+
+    @property
     def durable_seq(self) -> int:
         """The number of the last event on the disk."""
         return self._committer.durable

@@ -102,8 +102,8 @@ def migrate(connection: Connection, migrations: Sequence[str] = MIGRATIONS) -> i
                 f"PRAGMA user_version = {number}; COMMIT;"
             )
         except Failed:
-            # Not as a script: before one, sqlite3 commits (Python 3.11). Where the disk refused, SQLite may have
-            # rolled back already.
+            # Not as a script: sqlite3 commits before it runs one, as of Python 3.11. Where the disk refused,
+            # SQLite may have rolled back already.
             with suppress(Failed):
                 connection.execute("ROLLBACK")
             raise

@@ -404,6 +404,6 @@ ROUTES = (
     ),
     Route("GET", "/metrics", "read", "Return metrics for Prometheus", None, {200: str}),
     Route("GET", "/healthz", None, "Say whether the process runs", None, {200: wire.Health}),
-    Route("GET", "/readyz", None, "Say whether requests are answered", None, {200: wire.Health}),
+    Route("GET", "/readyz", None, "Say whether requests are answered", None, {200: wire.Readiness}),
     Route("GET", "/openapi.json", None, "Return this description", None, {200: dict[str, Any]}),
 )

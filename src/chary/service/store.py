@@ -311,6 +311,12 @@ class Reader:
         finally:
             self.query("ROLLBACK")
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the process that has the deployment, or had it last."""
+        ((epoch,),) = self.query("SELECT epoch FROM lease")
+        return int(epoch)
+
     def events(self, after: int = 0, upto: int | None = None) -> Iterator[Event]:
         """Yield the events after one, in order, up to and including another."""
         last = 2**63 - 1 if upto is None else upto

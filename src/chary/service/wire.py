@@ -214,7 +214,14 @@ class DecidedMany(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """The process runs."""
+    """The process runs; `instance` tells it apart from any other, of this or another deployment."""
+
+    status: str
+    instance: str
+
+
+class Readiness(Struct, frozen=True):
+    """Whether requests are answered."""
 
     status: str
 
