@@ -174,6 +174,8 @@ class Walk:
             self._call("draft")
             self._call("learn", [[self._outcome(2, 1, 1)]])
             self._call("adopt", self._call("draft"))
+            self._call("learn", [[self._outcome(2, 1, 1)]])
+            self._call("discard", self._call("draft"))
         self._call("begin", "f", place(2))
         self._call("finish", "f")
 

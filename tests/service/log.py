@@ -1,6 +1,6 @@
 """The log of a deployment as the checker of histories takes it, read with SQL alone.
 
-The chain of hashes is computed here again from its description, not with the service's code.
+The chain of hashes is checked here by its description, not with the service's code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from tests.service.history import Fact
 
 from chary.service.deployment import Deployment
+from chary.service.events import NOTHING, hash_of
 
 # The kinds of events by the names of the requests that lead to them.
 KINDS = {
@@ -61,3 +62,19 @@ def broken_links(directory: Path) -> list[str]:
             found.append(f"event {about[0]}, number {number}")
         prev = digest
     return found
+
+
+def rewrite(directory: Path, seq: int, change: Callable[[str], str]) -> None:
+    """Change the body of an event, and give it and all events after it new hashes, as a forger would."""
+    with closing(sqlite3.connect(directory / "chary.db")) as connection:
+        columns = "seq, kind, episode, t, body, at, epoch"
+        events = connection.execute(f"SELECT {columns} FROM event ORDER BY seq").fetchall()
+        prev = NOTHING
+        for number, kind, episode, t, body, at, epoch in events:
+            told = change(body) if number == seq else body
+            digest = hash_of(prev, number, kind, episode, t, told.encode(), at, epoch)
+            connection.execute(
+                "UPDATE event SET body = ?, prev = ?, hash = ? WHERE seq = ?", (told, prev, digest, number)
+            )
+            prev = digest
+        connection.commit()

@@ -8,7 +8,7 @@ import shutil
 import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -222,7 +222,13 @@ def served(
     async def main(engine: Engine) -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        told["stop"] = lambda: loop.call_soon_threadsafe(stop.set)
+
+        def end() -> None:
+            # It may have been told before, and have ended meanwhile.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(stop.set)
+
+        told["stop"] = end
         await run(
             engine,
             directory,

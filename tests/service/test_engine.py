@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from tests.service.served import ACTIONS, ETA, STATES, declaration, make
 
 from chary.errors import InvalidData, InvalidSetting
@@ -102,6 +103,49 @@ def test_another_request_for_the_same_key_is_refused_and_changes_nothing(engine:
     refused(409, "no_outcome", engine.correct, "bed", 1, 0, 1.0, 1, False, reason="r")
     engine.close("bed")
     refused(410, "closed", engine.decide, "bed", 2, 1)
+
+
+def test_a_budget_that_was_left_out_is_that_of_the_deployment(engine: Engine) -> None:
+    begun = {
+        "as declared": engine.begin("as declared", 0),
+        "said": engine.begin("said", 0, eta=ETA),
+        "own": engine.begin("own", 0, eta=3.0),
+    }
+    # Both ways to say the same, whatever is in force later.
+    for _ in range(2):
+        for name in ("as declared", "said"):
+            for eta in (ETA, None):
+                assert engine.begin(name, 0, eta=eta).body == begun[name].body
+        assert engine.begin("own", 0, eta=3.0).body == begun["own"].body
+        refused(409, "contradiction", engine.begin, "own", 0)
+        refused(409, "contradiction", engine.begin, "own", 0, eta=ETA)
+        refused(409, "contradiction", engine.begin, "as declared", 0, eta=3.0)
+        if engine._live.eta is None:
+            engine.set_eta(3.0, author="me", reason="careful")
+    later = engine.begin("later", 0)
+    assert engine.begin("later", 0, eta=3.0).body == later.body
+    refused(409, "contradiction", engine.begin, "later", 0, eta=ETA)
+
+
+def test_a_change_of_the_budget_says_what_it_was_and_can_be_bound_to_that(engine: Engine) -> None:
+    first = engine.set_eta(5.0, author="me", reason="careful", before=ETA)
+    assert said(first) == {"author": "me", "before": ETA, "eta": 5.0, "reason": "careful"}
+    for before in (ETA, UNSET):
+        assert engine.set_eta(5.0, author="me", reason="careful", before=before) == first
+    refused(409, "contradiction", engine.set_eta, 5.0, author="me", reason="careful", before=None)
+    other = engine.set_eta(7.0, author="you", reason="bolder", before=5.0)
+    assert said(other)["before"] == 5.0
+    # The first one, sent again late, does not undo the other.
+    refused(409, "contradiction", engine.set_eta, 5.0, author="me", reason="careful", before=ETA)
+    refused(422, "invalid", engine.set_eta, 5.0, author="me", reason="careful", before=-1.0)
+    assert engine.deployment()["eta"] == 7.0
+
+
+def test_a_mode_that_is_set_again_from_another_one_is_another_request(engine: Engine) -> None:
+    frozen = engine.set_mode("frozen", author="me", reason="r", before="budgeted")
+    for before in ("budgeted", None):
+        assert engine.set_mode("frozen", author="me", reason="r", before=before) == frozen
+    refused(409, "contradiction", engine.set_mode, "frozen", author="me", reason="r", before="apprentice")
 
 
 @pytest.mark.parametrize(

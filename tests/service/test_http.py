@@ -298,7 +298,7 @@ def test_requests_that_run_are_answered_when_the_service_stops(tmp_path: Path) -
         with pytest.raises(httpx.TransportError):
             caller.get("/healthz")
     assert set(replies) <= {200, 409, 503, None}
-    # What was answered is there, and a snapshot was written: nothing is left to be replayed.
+    # What was answered is there, and a snapshot was written: only the event that names it is left to be read.
     with direct(directory) as again:
         assert again.engine.about["replayed"] <= 1
         for number in range(40):

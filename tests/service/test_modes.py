@@ -10,13 +10,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from tests.service.log import rewrite
 from tests.service.served import HORIZON, STATES, make
 from tests.service.wandering import Wanderer
 
 from chary.service.answers import Answer, Refused
 from chary.service.engine import Engine
+from chary.service.events import Decided, decoded, encode
 from chary.service.modes import INCUMBENTS, MODES
 from chary.service.replay import replay
 
@@ -125,6 +128,55 @@ def test_an_apprentice_learns_from_what_was_done(tmp_path: Path) -> None:
     answer = said(engine.decide("and one", 0, 0))
     assert (answer["action"], answer["explored"], answer["mode"]) == (1, False, "frozen")
     engine.finish()
+
+
+@pytest.mark.parametrize("mode", INCUMBENTS)
+def test_a_fallback_action_that_was_left_out_is_the_incumbents(tmp_path: Path, mode: str) -> None:
+    engine = Engine.open(with_policy(tmp_path, mode=mode))
+    for name in ("left out", "the same", "another"):
+        engine.begin(name, 0)
+    action = POLICY[0]
+    answers = {
+        "left out": engine.decide("left out", 0, 0),
+        "the same": engine.decide("the same", 0, 0, fallback_action=action),
+        "another": engine.decide("another", 0, 0, fallback_action=1 - action),
+    }
+    assert ["requested" in said(answer) for answer in answers.values()] == [False, True, True]
+    for name in ("left out", "the same"):
+        for own in (None, action):
+            assert engine.decide(name, 0, 0, fallback_action=own) == answers[name]
+        with pytest.raises(Refused, match="fallback action of step 0"):
+            engine.decide(name, 0, 0, fallback_action=1 - action)
+    assert engine.decide("another", 0, 0, fallback_action=1 - action) == answers["another"]
+    for own in (None, action):
+        with pytest.raises(Refused, match="fallback action of step 0"):
+            engine.decide("another", 0, 0, fallback_action=own)
+    engine.finish()
+
+
+def test_another_action_in_the_name_of_the_incumbent_is_named_by_the_replay(tmp_path: Path) -> None:
+    """Changed together with all hashes after it, so that only deciding again tells."""
+    directory = with_policy(tmp_path, mode="apprentice")
+    engine = Engine.open(directory)
+    answers = {}
+    for name, own in (("theirs", None), ("given", 0)):
+        engine.begin(name, 0)
+        answers[name] = engine.decide(name, 0, 0, fallback_action=own)
+    engine.finish()
+    assert replay(directory).is_whole
+    for name, finds in (("theirs", True), ("given", False)):
+        copied, target = tmp_path / name, answers[name].seq
+        shutil.copytree(directory, copied)
+        rewrite(copied, target, with_the_other_action)
+        found = {(each.where, each.seq) for each in replay(copied).found}
+        # What a request gave cannot be computed again.
+        assert (("decision", target) in found) == finds
+
+
+def with_the_other_action(body: str) -> str:
+    facts: Decided = decoded("decided", body, 0)
+    other = 1 - facts.action
+    return encode(msgspec.structs.replace(facts, action=other, label=("wait", "treat")[other])).decode()
 
 
 def test_after_a_stop_nothing_explores_and_old_answers_stay(tmp_path: Path) -> None:
@@ -258,9 +310,9 @@ def test_episodes_may_end_early_in_any_state_where_that_is_declared(tmp_path: Pa
     engine.finish()
     assert replay(directory).is_whole
     again = Engine.open(directory)
-    again._live.seq -= 1  # Opening is an event of its own.
+    again._live.seq -= 2  # Naming the snapshot and opening are events of their own.
     assert again._live.packed() == state
-    again._live.seq += 1
+    again._live.seq += 2
     again.finish()
 
 

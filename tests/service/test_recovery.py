@@ -95,8 +95,8 @@ def test_decisions_go_on_after_a_crash_as_they_would_have(tmp_path: Path) -> Non
         engine = Engine.open(directory)
         client = Wanderer(engine, Random(5), prefix="later-", modes=())
         engine.set_mode("budgeted", author="t", reason="r")
-        # Plans are adopted when threads have made them; without any, both go the same way.
-        engine._planner.every = 10**6
+        # Threads make plans and snapshots, whenever they get to it; without any, both go the same way.
+        engine._planner.every = engine._snapshots._every = 10**6
         client.requests(300)
         engine.wait(engine.head)
         twice.append((engine.head, engine._live.packed()))
@@ -148,7 +148,7 @@ def test_a_changed_event_of_the_tail_is_refused_at_the_start(tmp_path: Path, col
     with sqlite3.connect(crashed / "chary.db") as connection:
         connection.execute(f"UPDATE event SET {column} = {changed} WHERE kind = 'decided'")
     connection.close()
-    with pytest.raises(InvalidData, match=r"^event 5 must be as it was written.*Restore the last backup"):
+    with pytest.raises(InvalidData, match=r"^event 6 must be as it was written.*Restore the last backup"):
         Engine.open(crashed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,17 @@ def test_commands_on_this_machine_reach_a_service_behind_tls(directory: Path, tm
         assert local.running(directory) is None
         (directory / local.RUNNING).write_text(note)
         assert local.running(directory) == service
+        # Nor does a note of an instance before, or one that was copied with its folder.
+        for changed in (
+            json.dumps({**json.loads(note), "instance": "0" * 32}),
+            json.dumps({name: value for name, value in json.loads(note).items() if name != "instance"}),
+        ):
+            (directory / local.RUNNING).write_text(changed)
+            assert local.running(directory) is None
+        (directory / local.RUNNING).write_text(note)
+        shutil.copytree(directory, tmp_path / "copy")
+        assert (tmp_path / "copy" / local.RUNNING).read_text() == note
+        assert local.running(tmp_path / "copy") is None
         # After a kill the note of the place stays, and nobody answers there.
         hosted.kill()
     assert (directory / local.RUNNING).exists()

@@ -102,7 +102,7 @@ def test_an_old_writer_writes_nothing_once_another_has_taken_over(path: Path, en
     old.write([begun(1)])
     new = opened(path, engine)
     assert (old.epoch, new.epoch) == (1, 2)
-    for attempt in (lambda: old.write([begun(2)]), lambda: old.write_snapshot(1, "00", b"")):
+    for attempt in (lambda: old.write([begun(2)]), lambda: old.write_snapshot(1, b"", named=2)):
         with pytest.raises(FenceLost, match="epoch 2"):
             attempt()
     assert new.head.seq == 1
@@ -121,7 +121,7 @@ def test_a_number_that_is_taken_is_never_written_twice(path: Path) -> None:
 def test_two_snapshots_are_kept(path: Path) -> None:
     store = opened(path)
     for seq in (1, 5, 9):
-        store.write_snapshot(seq, "00", b"bytes")
+        store.write_snapshot(seq, b"bytes", named=seq + 1)
     assert Reader(path).query("SELECT seq FROM snapshot ORDER BY seq") == [(5,), (9,)]
 
 
@@ -139,17 +139,47 @@ def test_a_checkpoint_waits_for_no_reader_and_says_so(path: Path, engine: str) -
     assert len(list(reader.events())) == 2
 
 
-def test_an_older_schema_is_brought_up_to_date_with_what_is_in_it(path: Path) -> None:
-    first = connect(path)
-    assert migrate(first, upto=1) == 0
-    first.execute("INSERT INTO lease VALUES (1, 'here', 6)")
-    first.close()
-    store = opened(path)
-    assert store.epoch == 7
-    store.write([begun(1)])
-    reader = Reader(path)
-    assert reader.query("PRAGMA user_version") == [(len(MIGRATIONS),)]
-    assert reader.query("SELECT count(*) FROM token") == [(0,)]
+# A schema of some later version: a table that is filled from what was there, and a column.
+LATER = (
+    *MIGRATIONS,
+    "CREATE TABLE length (name TEXT PRIMARY KEY, size INTEGER NOT NULL) STRICT; "
+    "INSERT INTO length SELECT id, length(id) FROM episode;",
+    "ALTER TABLE lease ADD COLUMN host TEXT NOT NULL DEFAULT 'unknown';",
+)
+
+
+def test_an_older_schema_is_brought_up_to_date_with_what_is_in_it(path: Path, engine: str) -> None:
+    store = opened(path, engine)
+    store.write([begun(1, "a"), begun(2, "bcd")])
+    store.close()
+    inner = connect(path, engine=engine)
+    assert migrate(inner, LATER) == len(MIGRATIONS)
+    assert migrate(inner, LATER) == len(LATER)
+    assert list(inner.execute("PRAGMA user_version")) == [(len(LATER),)]
+    assert list(inner.execute("SELECT name, size FROM length ORDER BY name")) == [("a", 1), ("bcd", 3)]
+    assert list(inner.execute("SELECT deployment, epoch, host FROM lease")) == [("here", 1, "unknown")]
+    inner.close()
+    assert [event.episode for event in Reader(path, engine=engine).events()] == ["a", "bcd"]
+    # This version leaves a newer database alone.
+    with pytest.raises(InvalidData, match=rf"schema {len(MIGRATIONS)} or older, got {len(LATER)}"):
+        opened(path, engine)
+
+
+def test_a_migration_that_fails_leaves_the_database_as_the_one_before_left_it(
+    path: Path, engine: str
+) -> None:
+    store = opened(path, engine)
+    store.write([begun(1, "a")])
+    store.close()
+    inner = connect(path, engine=engine)
+    broken = "CREATE TABLE half (x); INSERT INTO half VALUES (1); INSERT INTO nowhere VALUES (1);"
+    with pytest.raises(Failed):
+        migrate(inner, (*LATER[:-1], broken))
+    assert list(inner.execute("PRAGMA user_version")) == [(len(LATER) - 1,)]
+    assert list(inner.execute("SELECT name FROM length")) == [("a",)]
+    assert list(inner.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'half'")) == [(0,)]
+    assert migrate(inner, LATER) == len(LATER) - 1
+    inner.close()
 
 
 def test_a_newer_schema_and_another_program_are_refused_and_left_alone(path: Path) -> None:

@@ -9,12 +9,16 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.service.log import rewrite
 from tests.service.served import make
 from tests.service.wandering import Wanderer
 
 from chary.errors import InvalidData
+from chary.service.deployment import Deployment
 from chary.service.engine import Engine
+from chary.service.live import Live
 from chary.service.replay import replay
+from chary.service.store import Reader
 from chary.service.verify import verify
 from chary.service.views import Views
 
@@ -61,13 +65,12 @@ def test_what_was_written_is_whole_and_its_head_can_be_published(directory: Path
 
 def test_a_cut_end_is_found_by_the_published_head_alone(directory: Path, sql: sqlite3.Connection) -> None:
     head = verify(directory).head
-    ((last,),) = sql.execute("SELECT max(seq) FROM event").fetchall()
-    ((kind,),) = sql.execute("SELECT kind FROM event WHERE seq = ?", (last,)).fetchall()
-    assert kind == "eta"
+    last = sql.execute("SELECT seq, kind FROM event ORDER BY seq DESC LIMIT 2").fetchall()
+    assert [kind for _, kind in last] == ["snapshot", "eta"]
     # A thorough thief takes the traces along.
-    sql.execute("DELETE FROM event WHERE seq = ?", (last,))
+    sql.execute("DELETE FROM event WHERE seq >= ?", (last[-1][0],))
     sql.execute("DELETE FROM policy WHERE name = 'eta'")
-    sql.execute("DELETE FROM snapshot WHERE seq = ?", (last,))
+    sql.execute("DELETE FROM snapshot WHERE seq >= ?", (last[-1][0],))
     assert verify(directory).is_whole
     found = verify(directory, head=head)
     assert [finding.where for finding in found.found] == ["head"]
@@ -140,19 +143,56 @@ def test_a_flipped_byte_in_the_file_is_found_or_changes_nothing_that_is_read(dir
 
 def test_another_decision_is_named_by_the_replay(directory: Path, sql: sqlite3.Connection) -> None:
     """A decision that was changed together with all hashes after it: only computing it again tells."""
-    from chary.service.events import hash_of
-
-    rows = sql.execute("SELECT seq, kind, episode, t, body, at, epoch FROM event ORDER BY seq").fetchall()
-    target = next(row[0] for row in rows if row[1] == "decided" and '"mode":"budgeted"' in row[4])
-    prev = bytes(32)
-    for seq, kind, episode, t, body, at, epoch in rows:
-        if seq == target:
-            body = body.replace('"plan":', '"plan":1')
-        digest = hash_of(prev, seq, kind, episode, t, body.encode(), at, epoch)
-        sql.execute("UPDATE event SET body = ?, prev = ?, hash = ? WHERE seq = ?", (body, prev, digest, seq))
-        prev = digest
+    ((target,),) = sql.execute(
+        "SELECT min(seq) FROM event WHERE kind = 'decided' AND body LIKE '%\"mode\":\"budgeted\"%'"
+    ).fetchall()
+    rewrite(directory, target, lambda body: body.replace('"plan":', '"plan":1'))
     found = replay(directory)
     assert ("decision", target) in {(finding.where, finding.seq) for finding in found.found}
+
+
+def forged(directory: Path, sql: sqlite3.Connection) -> int:
+    """Give the newest snapshot another state, whole in itself, and return its event."""
+    ((seq, content),) = sql.execute("SELECT seq, content FROM snapshot ORDER BY seq DESC LIMIT 1").fetchall()
+    live = Live.unpacked(content, Deployment.open(directory).declaration.problem())
+    live.eta = 1e6
+    live.completed += 1
+    sql.execute("UPDATE snapshot SET content = ? WHERE seq = ?", (live.packed(), seq))
+    return int(seq)
+
+
+def test_a_forged_snapshot_is_named_and_not_used(directory: Path, sql: sqlite3.Connection) -> None:
+    completed = by_events(directory)
+    seq = forged(directory, sql)
+    assert [(each.where, each.seq) for each in verify(directory).found] == [("snapshot", seq)]
+    engine = Engine.open(directory)
+    told = engine.about["snapshot"], engine.counters["completed"]
+    engine.finish()
+    assert told[0] < seq
+    assert told[1] == completed
+
+
+def by_events(directory: Path) -> int:
+    reader = Reader(Deployment.open(directory).database)
+    live = Live.new(Deployment.open(directory).declaration)
+    for event in reader.events():
+        live.apply(event.seq, event.episode, event.t, event.facts(), event.body.encode())
+    reader.close()
+    return live.completed
+
+
+def test_a_forged_snapshot_that_another_event_is_said_to_name_is_found(
+    directory: Path, sql: sqlite3.Connection
+) -> None:
+    """Whoever forges one cannot use the event of another, nor one that names nothing."""
+    seq = forged(directory, sql)
+    for named in (1, seq, seq - 1):
+        sql.execute("UPDATE snapshot SET named = ? WHERE seq = ?", (named, seq))
+        assert ("snapshot", seq) in {(each.where, each.seq) for each in verify(directory).found}
+        engine = Engine.open(directory)
+        assert engine.about["snapshot"] != seq
+        engine.finish()
+        sql.execute("DELETE FROM snapshot WHERE seq > ?", (seq,))
 
 
 def test_a_head_must_be_a_hash(directory: Path) -> None:

@@ -32,18 +32,18 @@ class Held:
         self.write = held
         clinic.engine._committer._store = _Store(store, held)  # type: ignore[assignment]
 
-    def replies_after_release(self, *requests: tuple[str, str, Any]) -> list[Any]:
+    def replies_after_release(self, *requests: tuple[Any, ...]) -> list[Any]:
         """Send requests while the disk takes nothing; return their replies once it does.
 
-        None of them may be answered before.
+        None of them may be answered before. A request is its method, path and body, and perhaps a token.
         """
         clinic = self.clinic
         self.gate.clear()
 
         async def main() -> list[Any]:
             running = []
-            for method, path, body in requests:
-                running.append(asyncio.create_task(self._send(method, path, body)))
+            for request in requests:
+                running.append(asyncio.create_task(self._send(*request)))
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.3)
             early = [request for request, task in zip(requests, running, strict=True) if task.done()]
@@ -55,7 +55,7 @@ class Held:
         replies: list[Any] = clinic.loop.run_until_complete(main())
         return replies
 
-    async def _send(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+    async def _send(self, method: str, path: str, body: Any, bearer: str | None = None) -> tuple[int, Any]:
         content = b"" if body is None else json.dumps(body).encode()
         heard: list[Any] = []
 
@@ -65,7 +65,7 @@ class Held:
         async def send(message: Any) -> None:
             heard.append(message)
 
-        headers = [(b"authorization", f"Bearer {self.clinic.token}".encode())]
+        headers = [(b"authorization", f"Bearer {bearer or self.clinic.token}".encode())]
         headers.append((b"content-type", b"application/json"))
         raw, _, query = path.encode().partition(b"?")
         scope = {"type": "http", "method": method, "raw_path": raw, "query_string": query, "headers": headers}
@@ -147,6 +147,19 @@ def test_views_of_the_disk_do_not_wait_and_show_what_was_acknowledged(held: Held
         assert len((await held._send("GET", "/v1/episodes/old", None))[1]["steps"]) == 2
 
     clinic.loop.run_until_complete(main())
+
+
+def test_a_refusal_of_the_caller_waits_for_the_events_of_tokens(held: Held) -> None:
+    """A crash in between would make a token valid again that was said to be revoked."""
+    gone, small = (token(held.clinic.engine, [scope]) for scope in ("read", "report"))
+    replies = held.replies_after_release(
+        ("DELETE", f"/v1/tokens/{gone.id}?reason=lost", None),
+        ("GET", "/v1/mode", None, gone.text),
+        ("GET", "/v1/mode", None, small.text),
+        ("GET", "/v1/mode", None, "nobody's"),
+        ("POST", "/v1/tokens", {"label": "new", "scopes": ["read"]}, small.text),
+    )
+    assert [status for status, _ in replies] == [200, 401, 403, 401, 403]
 
 
 def test_a_token_is_not_handed_out_before_it_is_kept(held: Held) -> None:

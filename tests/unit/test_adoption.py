@@ -166,6 +166,8 @@ def test_plans_are_adopted_only_where_that_was_asked_for(tmp_path: Path) -> None
         mine.draft()
     with pytest.raises(InvalidSetting, match="'replan' must be 'adopt' for 'adopt'"):
         mine.adopt(agent().draft())
+    with pytest.raises(InvalidSetting, match="'replan' must be 'adopt' for 'discard'"):
+        mine.discard(agent().draft())
     assert (mine.drafted, content(mine, tmp_path)) == (None, before)
     with pytest.raises(CharyError, match="'replan' must be one of"):
         agent(replan="never")
@@ -189,6 +191,24 @@ def test_a_draft_that_contradicts_the_value_cap_cannot_be_made() -> None:
         mine.act(1, 0, 0)
     assert not mine.poisoned
     assert mine.act(0, 0, 0).plan == 1
+
+
+def test_a_draft_that_is_discarded_changes_nothing(tmp_path: Path) -> None:
+    mine = agent()
+    play(mine, 0)
+    mine.begin("open", 0)
+    before = content(mine, tmp_path)
+    draft = mine.draft()
+    with pytest.raises(OutOfOrder, match="'draft' must be the one made last"):
+        mine.discard(agent().draft())
+    mine.discard(draft)
+    assert mine.drafted is None
+    assert content(mine, tmp_path) == before
+    for call in (mine.adopt, mine.discard):
+        with pytest.raises(OutOfOrder, match="'draft' must be the one made last"):
+            call(draft)
+    mine.begin("after", 0)
+    assert mine.act("after", 0, 0).plan == mine.act("open", 0, 0).plan == 1
 
 
 @BOTH

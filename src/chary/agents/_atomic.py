@@ -27,7 +27,7 @@ A = TypeVar("A", bound="Atomic")
 # The calls that change a step API or read all of it.
 CALLS = (
     *("warm_start", "begin", "act", "act_many", "observe", "finish", "abandon", "save"),
-    *("taken", "tighten", "recommend", "explain", "learn", "apply", "draft", "adopt"),
+    *("taken", "tighten", "recommend", "explain", "learn", "apply", "draft", "adopt", "discard"),
 )
 TAKING_OVER = threading.Lock()
 

@@ -131,7 +131,7 @@ class LiveCalls(TabularCore, ABC):
 
     @property
     def drafted(self) -> Draft | None:
-        """The draft made last, as long as it is not adopted; it is saved and loaded with the agent."""
+        """The draft made last, until it is adopted or discarded; it is saved and loaded with the agent."""
         return self._learner.drafted
 
     def draft(self) -> Draft:
@@ -159,14 +159,31 @@ class LiveCalls(TabularCore, ABC):
             InvalidSetting: unless the agent was made with replan="adopt".
             OutOfOrder: if it is not the draft made last, or was adopted before.
         """
-        self._check_adopts("adopt")
-        check_type("draft", draft, Draft, "a Draft")
-        latest = self._learner.drafted
-        if latest != draft:
-            raise OutOfOrder("'draft' must be the one made last, not adopted yet, got another. Call draft.")
+        self._check_latest("adopt", draft)
         self._changing = True
         self._learner.adopt()
         self._trim()
+
+    def discard(self, draft: Draft) -> None:
+        """Drop a draft, such as one that cannot be made; the plan in force stays.
+
+        Args:
+            draft: The agent's `drafted`.
+
+        Raises:
+            InvalidSetting: unless the agent was made with replan="adopt".
+            OutOfOrder: if it is not the draft made last, or was adopted before.
+        """
+        self._check_latest("discard", draft)
+        self._changing = True
+        self._learner.discard()
+        self._trim()
+
+    def _check_latest(self, call: str, draft: Draft) -> None:
+        self._check_adopts(call)
+        check_type("draft", draft, Draft, "a Draft")
+        if self._learner.drafted != draft:
+            raise OutOfOrder("'draft' must be the one made last, not adopted yet, got another. Call draft.")
 
     def _check_adopts(self, call: str) -> None:
         if not self._learner.adopts:

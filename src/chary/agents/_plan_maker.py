@@ -94,6 +94,10 @@ class PlanMaker(ABC, Generic[P]):
         self.drafted = None
         self.plans += 1
 
+    def discard(self) -> None:
+        """Drop the draft."""
+        self.drafted = None
+
     def _as_draft(self) -> Draft:
         plan = self._plan_later()
         return Draft(plan, self.version, lambda: self._rests_on(plan))

@@ -247,6 +247,8 @@ def _told(counts: dict[str, Any]) -> str:
         f"{counts['largest_deficit']:,.6g}{budget}",
         "Trail": f"{n['events']} events; the head of their chain is {counts['head']}",
     }
+    if counts["plan_refused"] is not None:
+        lines["Plan"] = f"the last one was refused, an older one is in force: {counts['plan_refused']}"
     return "\n".join(f"{name:11}{text}" for name, text in lines.items())
 
 

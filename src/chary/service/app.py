@@ -39,12 +39,14 @@ Send = Callable[[Message], Awaitable[None]]
 
 _JSON = (b"content-type", b"application/json")
 _COMMON = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-_HEALTHY = b'{"status":"ok"}'
+_READY = b'{"status":"ok"}'
 _NAME = re.compile(rf"(?!\.\.?\Z)[^\x00-\x1f\x7f]{{1,{wire.LONGEST_NAME}}}\Z")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 # Threads that answer views; SQLite reads on several connections at once.
 _READERS = 4
 _NOBODY = Caller("", "", frozenset())
+# Refusals of the caller.
+_CALLERS = (401, 403)
 # How long a caller should wait before it asks again, in seconds.
 _AGAIN = {429: b"5", 503: b"1"}
 
@@ -90,8 +92,9 @@ class Api:
         self._table: dict[bytes, dict[str, _Served]] = {}
         for route in ROUTES:
             self._add(route)
+        healthy = wire.encode(wire.Health("ok", engine.instance))
         self._own: Mapping[str, tuple[bytes, Callable[[], bytes]]] = {
-            "/healthz": (b"application/json", lambda: _HEALTHY),
+            "/healthz": (b"application/json", lambda: healthy),
             "/readyz": (b"application/json", self._ready),
             "/openapi.json": (b"application/json", document),
             "/metrics": (metrics.CONTENT_TYPE, partial(metrics.page, self._registry)),
@@ -130,7 +133,8 @@ class Api:
         except Refused as refused:
             status, content, body, code = refused.status, _JSON, problem_of(refused), refused.code
             extra = _extra(refused)
-            await self._durable(refused.seq)
+            # Who may do what rests on events of tokens: a refusal must not be taken back by a crash.
+            await self._durable(max(refused.seq, self._engine.head if status in _CALLERS else 0))
         except CharyError as error:
             status, content, code = 422, _JSON, "invalid"
             body = problem_of(Refused(422, code, str(error)))
@@ -257,7 +261,7 @@ class Api:
         return body
 
     def _ready(self) -> bytes:
-        return b'{"status":"stopping"}' if self.stopping else _HEALTHY
+        return b'{"status":"stopping"}' if self.stopping else _READY
 
 
 def _headers(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

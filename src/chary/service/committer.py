@@ -30,10 +30,10 @@ KEPT = 1024
 
 
 class Snapshot(NamedTuple):
-    """A snapshot on its way to the disk."""
+    """A snapshot of the state after event `upto`, on its way to the disk; event `seq` names its digest."""
 
     seq: int
-    digest: str
+    upto: int
     content: bytes
 
 
@@ -182,7 +182,7 @@ class Committer:
             self._checkpoint(empty=True)
             return
         reached("before-snapshot")
-        self._store.write_snapshot(*work)
+        self._store.write_snapshot(work.upto, work.content, named=work.seq)
         reached("after-snapshot")
         self.snapshots += 1
 

@@ -137,6 +137,10 @@ class Deployment:
         digits: str = outer.hexdigest()
         return digits[:IDENTITY_DIGITS]
 
+    def instance(self, epoch: int) -> str:
+        """Return what the process of an epoch calls itself: nobody else can say it without the secret."""
+        return hashlib.sha256(self.secret + f"instance {epoch}".encode()).hexdigest()[:IDENTITY_DIGITS]
+
     @contextmanager
     def locked(self) -> Iterator[int]:
         """Hold the lock while inside; see `take_lock`."""

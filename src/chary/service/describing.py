@@ -86,7 +86,7 @@ def deployment(live: Live, of: Deployment) -> dict[str, Any]:
             "name": spec.name,
             **{key: value for key, value in spec.options().items() if value is not None},
         },
-        "eta": live.eta if live.eta is not None else spec.eta,
+        "eta": live.budget,
         "standing": standing.describe(),
         "policy": of.declaration.policy.get("role"),
         "chary": chary.__version__,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from chary.service.committer import Committer, die
 from chary.service.deployment import Deployment
 from chary.service.events import Body, Decided, Fresh, encode
 from chary.service.live import Live
+from chary.service.logs import SERVICE
 from chary.service.modes import INCUMBENTS
 from chary.service.planning import Planner
 from chary.service.points import reached
@@ -23,6 +25,8 @@ from chary.service.records import OPEN, Kept, Record, Step, record_of
 from chary.service.snapshots import Snapshots
 from chary.service.store import Reader
 from chary.texts import shown
+
+_log = logging.getLogger(SERVICE)
 
 
 class Desk:
@@ -44,7 +48,8 @@ class Desk:
         self._identity = deployment.identity
         self._salts = b""
         self._started: dict[str, Any] = {}
-        self._tally = dict.fromkeys(("begun", "decided", "explored", "observed", "repeated", "refused"), 0)
+        counted = ("begun", "decided", "explored", "observed", "repeated", "refused", "plans_refused")
+        self._tally = dict.fromkeys(counted, 0)
 
     @property
     def head(self) -> int:
@@ -120,7 +125,7 @@ class Desk:
         return Answer(status, body, number)
 
     def _plan(self) -> None:
-        """Adopt the plan that was made meanwhile, or draft one if it is due."""
+        """Adopt the plan that was made meanwhile, or refuse it; without any, draft one if it is due."""
         live, planner = self._live, self._planner
         draft = live.agent.drafted
         if draft is None:
@@ -137,7 +142,11 @@ class Desk:
             elif not planner.is_made(draft):
                 return
         except CharyError as problem:
-            self._refuse(409, "contradicted", str(problem))
+            # Episodes go on under the last plan that nothing contradicts.
+            self._happened(events.PlanRefused(counts=draft.digest, reason=str(problem)))
+            self._tally["plans_refused"] += 1
+            _log.error("plan refused", extra={"fields": {"reason": str(problem)}})
+            return
         reached("before-adopt")
         self._happened(events.Adopted(counts=draft.digest))
         reached("after-adopt")
@@ -202,7 +211,9 @@ class Desk:
         if now.erased is not None:
             self._refuse(410, "erased", "The episode must be a new one, got one that was erased.")
         apart = now.apart or self._reader.apart(now.identity)
-        same = facts.state == s and (eta is None or facts.eta == eta)
+        # The same budget said in another way is the same request: left out where it was the deployment's.
+        budget = self._live.problem.spec.eta if facts.eta is None else facts.eta
+        same = facts.state == s and (not facts.own if eta is None else eta == budget)
         if apart is None or not same or events.digest_apart(apart[0], content) != facts.payload:
             self._refuse(
                 409, "contradiction",
@@ -218,8 +229,11 @@ class Desk:
         facts: Decided = step.decided.facts
         if step.state != s:
             self._contradiction(f"the state of step {t}", step.state, s)
-        if fallback is not None and facts.mode in INCUMBENTS and fallback != facts.action:
-            self._contradiction(f"the fallback action of step {t}", facts.action, fallback)
+        if facts.mode in INCUMBENTS:
+            # Left out, it stands for the action of the incumbent that is declared.
+            meant = int(self._live.incumbent[t, s]) if fallback is None else fallback
+            if meant != facts.action:
+                self._contradiction(f"the fallback action of step {t}", facts.action, meant)
         return self._repeated(step.decided)
 
     # Refusals.

@@ -98,6 +98,11 @@ class Engine(Reports, Operations):
         return {"name": declared.name, "mode": self.mode, "head": self.head, **self._started}
 
     @property
+    def instance(self) -> str:
+        """What tells this process apart from every other one that serves, served or will serve anything."""
+        return self._deployment.instance(self.about["epoch"])
+
+    @property
     def durable_seq(self) -> int:
         """The number of the last event on the disk."""
         return self._committer.durable
@@ -156,7 +161,7 @@ class Engine(Reports, Operations):
         if now is not None:
             return self._again_begun(now, s, own, content)
         live = self._live
-        most = live.problem.spec.eta if live.eta is None else live.eta
+        most = live.budget
         if own is not None and most is not None and own > most and not operator:
             self._refuse(
                 403, "scope", f"A budget above the deployment's, {most:g}, needs the scope 'operate', too."
@@ -172,7 +177,10 @@ class Engine(Reports, Operations):
             self._salts = secrets.token_bytes(4096)
         salt, self._salts = self._salts[:16], self._salts[16:]
         facts = events.Begun(
-            eta=live.eta if own is None else own, payload=events.digest_apart(salt, content), state=s
+            eta=live.eta if own is None else own,
+            own=own is not None and own != most,
+            payload=events.digest_apart(salt, content),
+            state=s,
         )
         answer = self._happened(facts, name, apart=(salt, content), status=201)
         self._tally["begun"] += 1
@@ -241,6 +249,7 @@ class Engine(Reports, Operations):
         self._planner.finish()
         self._snapshots.now(self._live)
         self._snapshots.finish()
+        self._snapshots.name(self._live)
         self._committer.finish()
         self._reader.close()
         os.close(self._lock)

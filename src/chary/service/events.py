@@ -56,11 +56,15 @@ class Opened(Body, frozen=True, kw_only=True):
 
 
 class Begun(Body, frozen=True, kw_only=True):
-    """An episode began; `payload` is the sha256 of its salt, its name and what came with it."""
+    """An episode began; `payload` is the sha256 of its salt, its name and what came with it.
+
+    `own` says that the request gave it another budget than the deployment's at that time.
+    """
 
     kind: ClassVar[str] = "begun"
 
     eta: float | None = None
+    own: bool = False
     payload: str
     state: int
 
@@ -77,7 +81,8 @@ class Recommended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 class Decided(Body, frozen=True, kw_only=True):
     """A decision; `remaining` is null without a budget, `scaled` is left out where a unit is one.
 
-    `vote` is that of the worlds: afforded, within, of how many, deficit, and the worst deficit.
+    `requested` says that the action is that of the request and not that of the declared incumbent. `vote` is
+    that of the worlds: afforded, within, of how many, deficit, and the worst deficit.
     """
 
     kind: ClassVar[str] = "decided"
@@ -92,6 +97,7 @@ class Decided(Body, frozen=True, kw_only=True):
     plan: int
     recommended: Recommended | None = None
     remaining: float | None
+    requested: bool = False
     scaled: tuple[float, float, float | None] | None = None
     span: float | None = None
     state: int
@@ -214,6 +220,27 @@ class Adopted(Body, frozen=True, kw_only=True):
     counts: str
 
 
+class PlanRefused(Body, frozen=True, kw_only=True):
+    """The plan that was drafted last contradicts what was declared: the one before stays in force."""
+
+    kind: ClassVar[str] = "plan_refused"
+
+    counts: str
+    reason: str
+
+
+class Snapshotted(Body, frozen=True, kw_only=True):
+    """A snapshot of the state after event `upto` was packed; `digest` is its sha256.
+
+    It is in the chain before the snapshot is on the disk, and a snapshot that it does not name is not used.
+    """
+
+    kind: ClassVar[str] = "snapshot"
+
+    digest: str
+    upto: int
+
+
 class TokenAdded(Body, frozen=True, kw_only=True):
     """A token was made; `digest` is the sha256 of its secret, which is not kept."""
 
@@ -241,7 +268,8 @@ KINDS: dict[str, type[Body]] = {
     body.kind: body
     for body in (
         *(Deployed, Opened, Begun, Decided, Taken, Observed, Corrected, Closed, Abandoned),
-        *(ModeSet, EtaSet, Tightened, Erased, Drafted, Adopted, TokenAdded, TokenRevoked),
+        *(ModeSet, EtaSet, Tightened, Erased, Drafted, Adopted, PlanRefused),
+        *(Snapshotted, TokenAdded, TokenRevoked),
     )
 }
 _DECODERS = {kind: msgspec.json.Decoder(body).decode for kind, body in KINDS.items()}
@@ -339,6 +367,7 @@ def as_decided(
     *,
     label: str = "",
     recommended: Recommended | None = None,
+    requested: bool = False,
 ) -> Decided:
     """Return a decision as an event's body."""
     charge, deficit, remaining = (
@@ -358,6 +387,7 @@ def as_decided(
         plan=decision.plan,
         recommended=recommended,
         remaining=None if finite is None else finite * span,
+        requested=requested,
         scaled=scaled,
         span=None if span == 1.0 else span,
         state=state,

@@ -74,22 +74,25 @@ class Live:
         Raises:
             CharyError: if the agent refuses; nothing has changed then.
         """
-        mode, recommended = self.mode, None
+        mode, recommended, requested = self.mode, None, False
         if mode == BUDGETED:
             decision = self.agent.act(identity, t, s)
         elif mode == FROZEN:
             decision = self.agent.act(identity, t, s, explore=False)
         else:
+            requested = fallback is not None
             action = int(self.incumbent[t, s]) if fallback is None else fallback
             if mode != STOPPED:
                 recommended = self._recommended(identity, t, s)
             decision = self._incumbents(identity, action)
             self.agent.apply(identity, t, s, decision, explore=False)
-        return as_decided(decision, t, s, mode, label=self._label(decision.action), recommended=recommended)
+        label = self._label(decision.action)
+        return as_decided(decision, t, s, mode, label=label, recommended=recommended, requested=requested)
 
     def played_alone(self, identity: str, t: int, s: int, action: int) -> Decided:
         """Return the decision of a step that a client played by itself; nothing changes before `apply`."""
-        return as_decided(self._incumbents(identity, action), t, s, FALLBACK, label=self._label(action))
+        made = self._incumbents(identity, action)
+        return as_decided(made, t, s, FALLBACK, label=self._label(action), requested=True)
 
     def apply(self, seq: int, identity: str | None, t: int | None, facts: Body, body: bytes) -> None:
         """Take an event as it happened: the agent first, which may refuse it, and then the records.
@@ -164,12 +167,15 @@ class Live:
                 raise InvalidData(
                     f"'counts' must be the hash of what was learnt, {draft.digest}, got {f.counts}."
                 )
-        elif kind == "adopted":
+        elif kind in ("adopted", "plan_refused"):
             latest = self.agent.drafted
             if latest is None or latest.digest != f.counts:
                 raise InvalidData(f"'counts' must be those of the last draft, got {f.counts}.")
-            self.agent.adopt(latest)
-            self.plans += 1
+            if kind == "adopted":
+                self.agent.adopt(latest)
+                self.plans += 1
+            else:
+                self.agent.discard(latest)
         elif kind == "token_added":
             self.tokens[f.token] = {
                 "digest": f.digest, "scopes": f.scopes, "label": f.label, "expires": f.expires,
@@ -188,6 +194,11 @@ class Live:
         """Draft a plan from the counts of this moment, and return it."""
         self.drafted = self.completed
         return self.agent.draft()
+
+    @property
+    def budget(self) -> float | None:
+        """The budget of episodes that begin now and are given none of their own."""
+        return self.problem.spec.eta if self.eta is None else self.eta
 
     def check_eta(self, eta: float) -> None:
         """Check that episodes may have this budget.

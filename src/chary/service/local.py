@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from chary.errors import CharyError, InvalidSetting
 from chary.service.deployment import Deployment
 from chary.service.line import Line
+from chary.service.store import Reader
 from chary.service.tokens import SCOPES, mint
 from chary.storage.files import DRAFT, json_line, read_json, writing
 
@@ -40,6 +41,7 @@ class Running(NamedTuple):
     url: str
     pid: int
     certificate: str | None
+    instance: str
 
 
 class Unreachable(CharyError):
@@ -50,13 +52,23 @@ class Unreachable(CharyError):
 def announced(directory: Path) -> Iterator[Callable[[str, Path | None], None]]:
     """Yield a function that notes where the service is; the note is removed at the end.
 
-    After a kill it stays, and nobody answers at that place: then commands take the files.
+    After a kill it stays, and nobody answers at that place, or not as this instance: then commands take the
+    files.
     """
     note = directory / RUNNING
 
     def announce(url: str, certificate: Path | None = None) -> None:
         proof = None if certificate is None else str(certificate.resolve())
-        told = {"url": url, "pid": os.getpid(), "certificate": proof}
+        deployment = Deployment.open(directory)
+        reader = Reader(deployment.database)
+        # Whoever may call this holds the lock, so that the epoch is its own.
+        instance = deployment.instance(reader.epoch)
+        reader.close()
+        # A copy of the folder would have this note, too, and not this number.
+        told = {
+            "url": url, "pid": os.getpid(), "certificate": proof, "instance": instance,
+            "folder": directory.stat().st_ino,
+        }  # fmt: skip
         draft = note.with_name(f"{RUNNING}.{os.getpid()}")
         draft.touch(mode=0o600)
         draft.write_bytes(json_line(told))
@@ -72,21 +84,26 @@ def announced(directory: Path) -> Iterator[Callable[[str, Path | None], None]]:
 
 
 def running(directory: Path) -> Running | None:
-    """Return the service that answers for a deployment, None if there is none."""
+    """Return the service that answers for a deployment, None if there is none.
+
+    After a kill something else may answer at the place of the note, such as the service of another
+    deployment: only the instance that wrote the note is shown a token.
+    """
     told = read_json(directory / RUNNING) or {}
-    url, pid, proof = (told.get(name) for name in Running._fields)
+    url, pid, proof, instance = (told.get(name) for name in Running._fields)
     if not isinstance(url, str) or not isinstance(pid, int) or not isinstance(proof, str | None):
         return None
-    found = Running(url, pid, proof)
-    if not _is_alive(pid):
-        # After a kill something else may answer at this place, which must not be shown the token.
+    if not isinstance(instance, str) or told.get("folder") != directory.stat().st_ino or not _is_alive(pid):
         return None
+    found = Running(url, pid, proof, instance)
     try:
-        status, _ = _sent(found, "", "GET", "/healthz", b"")
-    except (OSError, CharyError):
+        status, answer = _sent(found, "", "GET", "/healthz", b"")
+        said = json.loads(answer)
+    except (OSError, CharyError, ValueError):
         # Nobody answers, or the note was written by something else.
         return None
-    return found if status == HTTPStatus.OK else None
+    is_ours = isinstance(said, dict) and said.get("instance") == instance
+    return found if status == HTTPStatus.OK and is_ours else None
 
 
 def _is_alive(pid: int) -> bool:

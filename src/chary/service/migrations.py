@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from chary.errors import InvalidData
 from chary.service.connection import Connection, Failed
 
 # Marks a database as one of chary's: "chry".
 APPLICATION = 0x63687279
 
-_EVENTS = """
+_FIRST = """
 CREATE TABLE event (
   seq INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,
@@ -52,19 +55,14 @@ CREATE TABLE lease (
 ) STRICT;
 CREATE TABLE snapshot (
   seq INTEGER PRIMARY KEY,
-  digest TEXT NOT NULL,
-  content BLOB NOT NULL
+  content BLOB NOT NULL,
+  named INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE payload (
   begun INTEGER PRIMARY KEY,
   salt BLOB NOT NULL,
   content TEXT NOT NULL
 ) STRICT;
-"""
-
-# Without these, an operator's token would have to lie in a file beside the database, and the events of an
-# episode that are neither decisions nor reports could be found only by reading all events.
-_TOKENS_AND_NOTES = """
 CREATE TABLE token (
   id TEXT PRIMARY KEY,
   digest TEXT NOT NULL,
@@ -81,30 +79,38 @@ CREATE TABLE note (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS = (_EVENTS, _TOKENS_AND_NOTES)
+# What was released is never changed: a new schema is a further migration, which also fills what it adds.
+MIGRATIONS: tuple[str, ...] = (_FIRST,)
 
 
-def migrate(connection: Connection, *, upto: int = len(MIGRATIONS)) -> int:
+def migrate(connection: Connection, migrations: Sequence[str] = MIGRATIONS) -> int:
     """Bring a database to the schema of this version, each step whole or not at all; return that before.
+
+    Args:
+        connection: The writing connection.
+        migrations: Those of this version, in order; others for tests.
 
     Raises:
         InvalidData: if it has a newer schema, or is of another program.
         Failed: if the disk refuses.
     """
-    before = schema_of(connection)
-    for number in range(before + 1, upto + 1):
+    before = schema_of(connection, newest=len(migrations))
+    for number in range(before + 1, len(migrations) + 1):
         try:
             connection.script(
-                f"BEGIN IMMEDIATE; {MIGRATIONS[number - 1]} PRAGMA application_id = {APPLICATION}; "
+                f"BEGIN IMMEDIATE; {migrations[number - 1]} PRAGMA application_id = {APPLICATION}; "
                 f"PRAGMA user_version = {number}; COMMIT;"
             )
         except Failed:
-            connection.script("ROLLBACK")
+            # Not as a script: sqlite3 commits before it runs one, as of Python 3.11. Where the disk refused,
+            # SQLite may have rolled back already.
+            with suppress(Failed):
+                connection.execute("ROLLBACK")
             raise
     return before
 
 
-def schema_of(connection: Connection) -> int:
+def schema_of(connection: Connection, *, newest: int = len(MIGRATIONS)) -> int:
     """Return the number of the schema of a database, 0 for an empty one.
 
     Raises:
@@ -116,9 +122,8 @@ def schema_of(connection: Connection) -> int:
         raise InvalidData(
             f"'chary.db' must be a database of chary, got one of another program (application {application})."
         )
-    if number > len(MIGRATIONS):
+    if number > newest:
         raise InvalidData(
-            f"'chary.db' must have schema {len(MIGRATIONS)} or older, got {number}, of a newer version. "
-            "Upgrade chary."
+            f"'chary.db' must have schema {newest} or older, got {number}, of a newer version. Upgrade chary."
         )
     return int(number)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from chary.service import events
 from chary.service.answers import Answer
 from chary.service.committer import Truncation
@@ -36,7 +39,7 @@ class Operations(Desk):
             reason=self._checked(self._asking.text, "reason", reason),
         )
         last = self._live.policy.get("mode")
-        if last is not None and last.facts.mode == wanted:
+        if last is not None and last.facts.mode == wanted and before in (None, last.facts.before):
             if (last.facts.author, last.facts.reason) == (facts.author, facts.reason):
                 return self._repeated(last)
         if before is not None and before != self.mode:
@@ -51,23 +54,38 @@ class Operations(Desk):
         """Stop: from now on the incumbent alone decides."""
         return self.set_mode(STOPPED, author=author, reason=reason)
 
-    def set_eta(self, eta: float, *, author: str, reason: str) -> Answer:
-        """Change the budget of episodes that begin later."""
+    def set_eta(
+        self, eta: float, *, author: str, reason: str, before: float | UnsetType | None = UNSET
+    ) -> Answer:
+        """Change the budget of episodes that begin later.
+
+        Args:
+            eta: The new budget.
+            author: Who changes it.
+            reason: Why.
+            before: The budget that is expected to be in force, None for none; where it is another one, the
+                change is refused. So a change that is sent again late cannot undo one that came between.
+        """
         wanted = self._checked(self._asking.eta, eta)
         if wanted is None:
             self._refuse(422, "invalid", "'eta' must be a number, got nothing.")
         self._checked(self._live.check_eta, wanted)
         facts = events.EtaSet(
             author=self._checked(self._asking.author, author),
-            before=self._live.eta,
+            before=self._live.budget,
             eta=wanted,
             reason=self._checked(self._asking.text, "reason", reason),
         )
+        expected = before if isinstance(before, UnsetType) else self._checked(self._asking.eta, before)
         last = self._live.policy.get("eta")
-        if last is not None and (last.facts.eta, last.facts.author, last.facts.reason) == (
-            wanted, facts.author, facts.reason
-        ):  # fmt: skip
-            return self._repeated(last)
+        if last is not None and expected in (UNSET, last.facts.before):
+            if msgspec.structs.replace(last.facts, before=facts.before) == facts:
+                return self._repeated(last)
+        if expected not in (UNSET, facts.before):
+            self._refuse(
+                409, "contradiction",
+                f"The budget must be {shown(expected)} before the change, got {shown(facts.before)}.",
+            )  # fmt: skip
         return self._happened(facts)
 
     def tighten(self, episode: str, eta: float, *, author: str, reason: str) -> Answer:

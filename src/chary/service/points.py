@@ -15,7 +15,7 @@ from chary.errors import check_choice, check_integer
 VARIABLE: Final = "CHARY_FAULT_POINT"
 POINTS: Final = (
     *("before-commit", "after-commit", "before-reply", "before-snapshot", "after-snapshot"),
-    *("before-checkpoint", "after-checkpoint", "before-adopt", "after-adopt"),
+    *("packed-snapshot", "before-checkpoint", "after-checkpoint", "before-adopt", "after-adopt"),
 )
 
 

@@ -19,6 +19,7 @@ from chary.service.events import (
     Fresh,
     ModeSet,
     Opened,
+    Snapshotted,
     decoded,
     encode,
     is_intact,
@@ -62,9 +63,11 @@ def found(deployment: Deployment) -> None:
         ]
         for event in fresh:
             live.apply(event.seq, None, None, event.facts, event.body)
+        content, upto = live.packed(), live.seq
+        named = Snapshotted(digest=hashlib.sha256(content).hexdigest(), upto=upto)
+        fresh.append(Fresh(upto + 1, named.kind, None, None, encode(named), now, named))
         store.write(fresh)
-        content = live.packed()
-        store.write_snapshot(live.seq, hashlib.sha256(content).hexdigest(), content)
+        store.write_snapshot(upto, content, named=upto + 1)
         store.checkpoint(empty=True)
     finally:
         store.close()
@@ -252,13 +255,14 @@ def restore_records(live: Live, reader: Reader) -> None:
 
 def _start(deployment: Deployment, reader: Reader, problem: Problem) -> tuple[Live, Head]:
     """Return the state of the newest good snapshot, or that before the first event."""
-    for seq, digest, content in reader.query("SELECT seq, digest, content FROM snapshot ORDER BY seq DESC"):
-        if hashlib.sha256(content).hexdigest() != digest:
-            continue
-        last = next(iter(reader.events(seq - 1, seq)), None)
-        if last is None:
+    for seq, content, named in reader.query("SELECT seq, content, named FROM snapshot ORDER BY seq DESC"):
+        last, naming = (next(iter(reader.events(each - 1, each)), None) for each in (seq, named))
+        if last is None or naming is None:
             continue
         check_event(last, last.prev)
+        check_event(naming, naming.prev)
+        if naming.facts() != Snapshotted(digest=hashlib.sha256(content).hexdigest(), upto=seq):
+            continue
         try:
             return Live.unpacked(content, problem), Head(seq, last.hash)
         except (CharyError, *UNREADABLE):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from chary.errors import CharyError, InvalidData
 from chary.service.deployment import Deployment
-from chary.service.events import NOTHING, Decided, Event, encode
+from chary.service.events import NOTHING, Decided, Event, PlanRefused, Snapshotted, encode
 from chary.service.findings import MOST, Findings
 from chary.service.live import Live
-from chary.service.modes import FALLBACK, INCUMBENTS
+from chary.service.modes import FALLBACK
 from chary.service.recovery import chained, check_first, take_in
 from chary.service.store import Head, Reader
 from chary.texts import shown
@@ -38,7 +38,8 @@ def replay(
     found = Findings()
     try:
         check_first(deployment, reader)
-        digests: dict[int, str] = dict(reader.query("SELECT seq, digest FROM snapshot"))
+        kept = {seq for (seq,) in reader.query("SELECT seq FROM snapshot")}
+        digests: dict[int, str] = {}
         live = Live.new(deployment.declaration)
         for event in chained(reader.events(upto=upto), Head(0, NOTHING)):
             if event.kind == Decided.kind and event.facts().mode != FALLBACK:
@@ -51,15 +52,19 @@ def replay(
                         found.add("decision", event.seq, f"The replay ends here: {problem}")
                         break
             else:
+                if event.kind == PlanRefused.kind:
+                    _refused_again(live, event, found)
                 take_in(live, event)
             live.prune(event.seq)
             found.events, found.head = event.seq, event.hash.hex()
-            if event.seq in digests:
+            if event.seq in kept:
+                digests[event.seq] = hashlib.sha256(live.packed()).hexdigest()
+            if event.kind == Snapshotted.kind and (taken := event.facts().upto) in digests:
                 found.snapshots += 1
-                if hashlib.sha256(live.packed()).hexdigest() != digests[event.seq]:
+                if event.facts().digest != digests[taken]:
                     found.add(
-                        "snapshot", event.seq,
-                        f"The snapshot of event {event.seq} is not the state that the events give.",
+                        "snapshot", taken,
+                        f"The snapshot of event {taken} is not the state that the events give.",
                     )  # fmt: skip
             if progress is not None and event.seq % 1000 == 0:
                 progress(event.seq)
@@ -79,7 +84,7 @@ def _decided_again(live: Live, event: Event, found: Findings) -> bool:
             f"Event {event.seq} was decided in mode {facts.mode!r}, while the mode was {live.mode!r}.",
         )  # fmt: skip
         return False
-    fallback = facts.action if facts.mode in INCUMBENTS else None
+    fallback = facts.action if facts.requested else None
     try:
         again = live.decide(event.episode, facts.t, facts.state, fallback)
     except CharyError as problem:
@@ -94,6 +99,22 @@ def _decided_again(live: Live, event: Event, found: Findings) -> bool:
         return False
     live.note(event.seq, event.episode, event.t, again, body)
     return True
+
+
+def _refused_again(live: Live, event: Event, found: Findings) -> None:
+    """Make a plan that was refused again, and note where it is refused no more, or for another reason."""
+    facts: PlanRefused = event.facts()
+    reason = "nothing"
+    try:
+        if live.agent.drafted is not None:
+            live.agent.drafted.make()
+    except CharyError as problem:
+        reason = str(problem)
+    if reason != facts.reason:
+        found.add(
+            "plan", event.seq,
+            f"Event {event.seq} refused a plan for {shown(facts.reason)}; what is found is {shown(reason)}.",
+        )  # fmt: skip
 
 
 def _recorded(deployment: Deployment, reader: Reader, upto: int) -> Live:

@@ -112,7 +112,7 @@ def _set_mode(engine: Engine, call: Call) -> Answer:
 
 def _set_eta(engine: Engine, call: Call) -> Answer:
     body: wire.SetEta = call.body
-    return engine.set_eta(body.eta, author=_author(call), reason=body.reason)
+    return engine.set_eta(body.eta, author=_author(call), reason=body.reason, before=body.before)
 
 
 def _tighten(engine: Engine, call: Call) -> Answer:
@@ -404,6 +404,6 @@ ROUTES = (
     ),
     Route("GET", "/metrics", "read", "Return metrics for Prometheus", None, {200: str}),
     Route("GET", "/healthz", None, "Say whether the process runs", None, {200: wire.Health}),
-    Route("GET", "/readyz", None, "Say whether requests are answered", None, {200: wire.Health}),
+    Route("GET", "/readyz", None, "Say whether requests are answered", None, {200: wire.Readiness}),
     Route("GET", "/openapi.json", None, "Return this description", None, {200: dict[str, Any]}),
 )

@@ -106,7 +106,7 @@ def project(event: Fresh, rows: Rows) -> None:
         case "erased":
             rows["note"].append((begun, seq))
             rows["erased"].append((begun,))
-        case "mode" | "eta" | "adopted":
+        case "mode" | "eta" | "adopted" | "plan_refused":
             rows["policy"].append((kind, event.body.decode(), seq))
         case "token_added":
             added: Any = facts
@@ -245,15 +245,15 @@ class Store:
         self.head = Head(events[-1].seq, prev)
         return self.head
 
-    def write_snapshot(self, seq: int, digest: str, content: bytes) -> None:
-        """Keep a snapshot, and of the others the newest ones."""
+    def write_snapshot(self, seq: int, content: bytes, *, named: int) -> None:
+        """Keep a snapshot that event `named` has named, and of the others the newest ones."""
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
         ((current,),) = run("SELECT epoch FROM lease")
         if current != self.epoch:
             self._roll_back()
             raise FenceLost(f"epoch {current} has taken over from {self.epoch}")
-        run("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", (seq, digest, content))
+        run("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", (seq, content, named))
         run(
             "DELETE FROM snapshot WHERE seq NOT IN (SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
             (KEPT_SNAPSHOTS,),
@@ -310,6 +310,12 @@ class Reader:
             yield
         finally:
             self.query("ROLLBACK")
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the process that has the deployment, or had it last."""
+        ((epoch,),) = self.query("SELECT epoch FROM lease")
+        return int(epoch)
 
     def events(self, after: int = 0, upto: int | None = None) -> Iterator[Event]:
         """Yield the events after one, in order, up to and including another."""

@@ -26,6 +26,11 @@ SELECT count(*) FILTER (WHERE deficit > eta), max(deficit / nullif(eta, 0)) FROM
   FROM decision JOIN event ON event.seq = decision.begun GROUP BY decision.begun
 )
 """
+# What became of the plan that was drafted last.
+_LAST_PLAN = """
+SELECT name, json_extract(value, '$.reason') FROM policy WHERE name IN ('adopted', 'plan_refused')
+ORDER BY seq DESC LIMIT 1
+"""
 
 
 def summary(directory: Path) -> dict[str, Any]:
@@ -45,6 +50,7 @@ def summary(directory: Path) -> dict[str, Any]:
     changed = query("SELECT json_extract(value, '$.eta') FROM policy WHERE name = 'eta'")
     ((outcomes, untaken),) = query(_REPORTS)
     ((above, share),) = query(_LEDGERS, [declared])
+    ((name, reason),) = query(_LAST_PLAN) or [(None, None)]
     modes = query(
         "SELECT mode, count(*), sum(explored), sum(charge) FROM decision GROUP BY mode ORDER BY mode"
     )
@@ -53,6 +59,7 @@ def summary(directory: Path) -> dict[str, Any]:
         "outcomes": outcomes,
         "not_taken": untaken,
         "eta": changed[0][0] if changed else declared,
+        "plan_refused": reason if name == "plan_refused" else None,
         "highest_share_of_a_budget": share or 0.0,
         "ledgers_above_their_budget": above,
         "by_mode": {

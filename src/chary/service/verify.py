@@ -14,7 +14,7 @@ import msgspec
 from chary.errors import CharyError, InvalidData
 from chary.service.connection import Row
 from chary.service.deployment import Deployment
-from chary.service.events import NOTHING, Event, Fresh, digest_apart, is_intact
+from chary.service.events import NOTHING, Event, Fresh, Snapshotted, digest_apart, is_intact
 from chary.service.findings import Findings
 from chary.service.live import SNAPSHOT
 from chary.service.migrations import MIGRATIONS
@@ -66,7 +66,7 @@ def verify(directory: str | Path, *, head: str | None = None) -> Findings:
             except sqlite3.IntegrityError as problem:
                 found.add("chain", None, f"Events contradict each other, and no table follows: {problem}.")
             _check_apart(deployment, reader, rebuilt, found)
-            _check_snapshots(reader, found)
+            _check_snapshots(reader, rebuilt, found)
     finally:
         reader.close()
     return found
@@ -84,10 +84,14 @@ class _Rebuilt:
         self.begun: dict[str, int] = {}
         self.apart: dict[int, str] = {}
         self.erased: set[int] = set()
+        # Of each snapshot that was ever taken: the event that names it, and its digest.
+        self.snapshots: dict[int, tuple[int, str]] = {}
 
     def take(self, event: Event, facts: Any) -> None:
         """Add an event's rows."""
         number = 0
+        if event.kind == Snapshotted.kind:
+            self.snapshots.setdefault(facts.upto, (event.seq, facts.digest))
         if event.episode is not None:
             if event.kind == "begun":
                 self.begun[event.episode] = event.seq
@@ -195,20 +199,23 @@ def _check_apart(deployment: Deployment, reader: Reader, rebuilt: _Rebuilt, foun
         found.add("payload", number, f"What was kept apart of the episode of event {number} was not erased.")
 
 
-def _check_snapshots(reader: Reader, found: Findings) -> None:
-    for seq, digest, content in reader.query("SELECT seq, digest, content FROM snapshot ORDER BY seq"):
+def _check_snapshots(reader: Reader, rebuilt: _Rebuilt, found: Findings) -> None:
+    for seq, content, named in reader.query("SELECT seq, content, named FROM snapshot ORDER BY seq"):
         found.snapshots += 1
-        if hashlib.sha256(content).hexdigest() != digest:
-            found.add("snapshot", seq, f"The snapshot of event {seq} was changed: its hash does not agree.")
+        if rebuilt.snapshots.get(seq) != (named, hashlib.sha256(content).hexdigest()):
+            found.add(
+                "snapshot", seq,
+                f"The snapshot of event {seq} is not the one that event {named} names: it was changed.",
+            )  # fmt: skip
             continue
         try:
             about, _ = unpack(SNAPSHOT, content)
-            whole = about["seq"] == seq and reader.query("SELECT 1 FROM event WHERE seq = ?", (seq,)) != []
+            whole = about["seq"] == seq
         except (CharyError, *UNREADABLE) as problem:
             found.add("snapshot", seq, f"The snapshot of event {seq} cannot be read: {problem}")
             continue
         if not whole:
-            found.add("snapshot", seq, f"The snapshot of event {seq} is of another event, or of none.")
+            found.add("snapshot", seq, f"The snapshot of event {seq} is of another event.")
 
 
 def _hash(head: str) -> bytes:

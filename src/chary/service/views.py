@@ -78,7 +78,7 @@ class Views:
         return _step(record.steps[t], record.correction(t))
 
     def mode(self) -> dict[str, Any]:
-        """Return the mode and the budget in force, since when, by whom and why."""
+        """Return the mode, the budget and the plan in force, and the plan refused last: when, and why."""
         rows = self.reader.query("SELECT name, value, policy.seq, at FROM policy JOIN event USING (seq)")
         return {name: {**_plain(value), "seq": seq, "at": at} for name, value, seq, at in rows}
 

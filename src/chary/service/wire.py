@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 # Decisions of one batch, steps of one fallback report, and events of one page.
 MOST_ROWS = 1000
@@ -149,10 +149,15 @@ class SetMode(Request, frozen=True):
 
 
 class SetEta(Request, frozen=True):
-    """The budget of episodes that begin from now on."""
+    """The budget of episodes that begin from now on.
+
+    With `before`, only if that is the budget until now, null for none: a request that arrives late changes
+    nothing then.
+    """
 
     eta: Amount
     reason: Reason
+    before: Amount | UnsetType | None = UNSET
     author: Name | None = None
 
 
@@ -209,7 +214,14 @@ class DecidedMany(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """The process runs."""
+    """The process runs; `instance` tells it apart from any other, of this or another deployment."""
+
+    status: str
+    instance: str
+
+
+class Readiness(Struct, frozen=True):
+    """Whether requests are answered."""
 
     status: str
 
@@ -310,10 +322,12 @@ class EpisodeView(View, frozen=True):
 
 
 class ModeView(View, frozen=True):
-    """The events that set the mode and the budget in force."""
+    """The events that set the mode, the budget and the plan in force, and of the plan refused last."""
 
     mode: dict[str, Any]
     eta: dict[str, Any] | None = None
+    adopted: dict[str, Any] | None = None
+    plan_refused: dict[str, Any] | None = None
 
 
 class BaselineView(View, frozen=True):

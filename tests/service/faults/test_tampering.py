@@ -87,9 +87,9 @@ def test_a_changed_byte_of_an_event_is_named(copy: Path) -> None:
 
 def test_a_changed_byte_of_a_snapshot_is_named_and_another_one_is_loaded(copy: Path) -> None:
     chance = Random(2)
-    kept = rows(copy, "SELECT seq, digest, content FROM snapshot ORDER BY seq")
-    for seq, digest, content in kept:
-        for column, before in (("digest", digest), ("content", content)):
+    kept = rows(copy, "SELECT seq, named, content FROM snapshot ORDER BY seq")
+    for seq, named_by, content in kept:
+        for column, before in (("named", named_by), ("content", content)):
             for _ in range(40 if FULL else 4):
                 set_value(copy, "snapshot", column, seq, flipped(before, chance))
                 assert ("snapshot", seq) in named(copy)
