@@ -11,9 +11,9 @@ from chary.shield.shield import CLOCKS
 from chary.standing import Grounds
 from chary.texts import shown
 
-AGENTS = ("chary", "dqn", "cql", "sac", "random", "constant")
+AGENTS = ("chary", "paper", "dqn", "cql", "sac", "random", "constant")
 # Agents with a shield.
-SHIELDED = ("chary",)
+SHIELDED = ("chary", "paper")
 # How the baseline is learnt that plays, prices or judges.
 LEARNERS = ("ensemble", "networks")
 LOWER_BOUNDS = ("lcb", "cql")
@@ -28,11 +28,13 @@ class DeepOptions:
     """The options of training, in the environment's units of reward.
 
     Args:
-        agent: `chary` is shielded; `dqn` is epsilon-greedy double DQN; `cql` is greedy in a conservative Q
-            and explores nothing; `sac` is discrete soft actor-critic; `random` and `constant` learn, but
-            do not play by what they learn. All of them learn the baseline that they are judged by, as chary
-            does: with the same options and from their own data.
-        learner: How the baseline is learnt: `ensemble`, a paired ensemble, or `networks`, three with bonuses.
+        agent: `chary` is shielded; `paper` is, too, and learns by three networks as in the paper; `dqn` is
+            epsilon-greedy double DQN; `cql` is greedy in a conservative Q and explores nothing; `sac` is
+            discrete soft actor-critic; `random` and `constant` learn, but do not play by what they learn. All
+            of them learn the baseline that they are judged by, as chary does: by the same learner with the
+            same options and from their own data.
+        learner: How the baseline is learnt: by `ensemble`, a paired ensemble, or by `networks`, three with
+            bonuses. None is `networks` for the agent `paper` and `ensemble` for others.
         ensemble: Options of that learner, or a table of them.
         episodes: Episodes to play, >= 1, after the warm-up.
         discount: gamma, in [0, 1].
@@ -84,7 +86,7 @@ class DeepOptions:
     """
 
     agent: str = "chary"
-    learner: str = "networks"
+    learner: str | None = None
     ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
     episodes: int = 1000
     discount: float = 0.99
@@ -123,7 +125,13 @@ class DeepOptions:
 
     def __post_init__(self) -> None:
         check_choice("agent", self.agent, AGENTS)
-        check_choice("learner", self.learner, LEARNERS)
+        if self.learner is not None:
+            check_choice("learner", self.learner, LEARNERS)
+        if self.agent == "paper" and self.learns_by != "networks":
+            raise InvalidSetting(
+                f"'learner' must be 'networks' for the agent 'paper', got {self.learner!r}. "
+                "Leave it out, or use the agent 'chary'."
+            )
         object.__setattr__(self, "ensemble", ensemble_options(self.ensemble))
         check_choice("lower", self.lower, LOWER_BOUNDS)
         check_choice("clock", self.clock, CLOCKS)
@@ -185,17 +193,17 @@ class DeepOptions:
     @property
     def learns_by(self) -> str:
         """The name of the learner."""
-        return self.learner
+        return self.learner or ("networks" if self.agent == "paper" else "ensemble")
 
     @property
     def chained(self) -> bool:
         """Whether exploring steps are stitched to chains."""
-        return self.learner == "networks" if self.chains is None else self.chains
+        return self.learns_by == "networks" if self.chains is None else self.chains
 
     @property
     def every_step(self) -> bool:
         """Whether every step is a candidate for exploring, without chains."""
-        return self.learner != "networks" and not self.chained
+        return self.learns_by != "networks" and not self.chained
 
     @property
     def explorer_beta(self) -> float:

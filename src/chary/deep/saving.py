@@ -74,7 +74,10 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
 def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
     """Return the agent that `record` was called with; malformed values raise whatever they lead to."""
     agent = DeepAgent.__new__(DeepAgent)
-    options = {name: _from_json(name, value) for name, value in about["options"].items()}
+    # Version 0.1.0 had one learner.
+    options = {"learner": "networks"} | {
+        name: _from_json(name, value) for name, value in about["options"].items()
+    }
     shape = tuple(check_integer("shape", n, minimum=1, error=InvalidData) for n in about["shape"])
     agent._declare(DeepOptions(**options), shape, about["n_actions"], about["horizon"], about["seed"])
     agent._warmed = check_truth("warmed", about["warmed"], error=InvalidData)

@@ -21,8 +21,8 @@ class Account(NamedTuple):
         baselines: The baseline's action at each step decided, (H,).
         deviated: Whether another action was played, (H,).
         rewards: Rewards observed, (H,).
-        written: Transitions ever kept before each of its own, (H,), -1 where it is not known.
-        last: The step that ended it, -1 before.
+        written: Transitions ever kept when each of its own was, that one included, (H,); 0 before.
+        length: Its steps, 0 before it has ended.
     """
 
     pool: jax.Array
@@ -32,12 +32,12 @@ class Account(NamedTuple):
     deviated: jax.Array
     rewards: jax.Array
     written: jax.Array
-    last: jax.Array
+    length: jax.Array
 
 
 def first_account(horizon: int) -> Account:
     """Return the account of an episode in which nothing has happened."""
-    whole = jnp.full(horizon, -1, jnp.int32)
+    whole = jnp.zeros(horizon, jnp.int32)
     return Account(
         pool=jnp.zeros(2, jnp.float64),
         booked=jnp.float64(0.0),
@@ -46,7 +46,7 @@ def first_account(horizon: int) -> Account:
         deviated=jnp.zeros(horizon, bool),
         rewards=jnp.zeros(horizon, jnp.float64),
         written=whole,
-        last=jnp.int32(-1),
+        length=jnp.int32(0),
     )
 
 
@@ -59,8 +59,8 @@ def noted(
     return account._replace(
         deviated=account.deviated.at[here].set(deviates, mode="drop"),
         rewards=account.rewards.at[here].set(seen.reward.astype(jnp.float64), mode="drop"),
-        written=account.written.at[here].set(written, mode="drop"),
-        last=jnp.where(own & (seen.ended | (t + 1 == horizon)), t, account.last).astype(jnp.int32),
+        written=account.written.at[here].set(written + 1, mode="drop"),
+        length=jnp.where(own & (seen.ended | (t + 1 == horizon)), t + 1, account.length).astype(jnp.int32),
     )
 
 
@@ -79,8 +79,8 @@ def returns_of(account: Account, discount: float) -> Returns:
     An episode is complete once it has ended and all of its outcomes are known; nothing of another is clean.
     """
     times = jnp.arange(account.rewards.shape[0])
-    inside = times <= account.last
-    complete = (account.last >= 0) & jnp.all(~inside | (account.written >= 0))
+    inside = times < account.length
+    complete = (account.length > 0) & jnp.all(~inside | (account.written > 0))
 
     def back(after: Any, at: Any) -> tuple[Any, Any]:
         earned, clean = after

@@ -91,10 +91,13 @@ class EnsembleState(NamedTuple):
 def first_state(options: DeepOptions, sizes: Sizes, key: jax.Array) -> EnsembleState:
     """Return a learner without data; every member has first weights of its own."""
     networks_key, later = jax.random.split(key)
-    number = options.ensemble.members + OWN.get(options.agent, 0)
-    inputs = sizes.observation + 1
-    networks = first_networks(networks_key, inputs, options.width, sizes.actions, number)
-    members = _members(options, networks)
+    number, own, inputs = options.ensemble.members, OWN.get(options.agent, 0), sizes.observation + 1
+    networks = members = first_networks(networks_key, inputs, options.width, sizes.actions, number)
+    if own:
+        # Drawn apart: the members are the same for all agents.
+        own_key = jax.random.fold_in(networks_key, number)
+        others = first_networks(own_key, inputs, options.width, sizes.actions, own)
+        networks = Networks(*(jnp.concatenate(both) for both in zip(members, others, strict=True)))
     return EnsembleState(
         networks=networks,
         targets=networks,
@@ -289,8 +292,9 @@ def closed(options: DeepOptions, state: EnsembleState) -> EnsembleState:
     account, replay = state.account, state.replay
     found = returns_of(account, options.discount)
     capacity = replay.rows.shape[0]
-    there = found.clean & (replay.written - account.written <= capacity)
-    places = jnp.where(there, account.written % capacity, capacity)
+    # Places that were not written over since.
+    there = found.clean & (replay.written - account.written < capacity)
+    places = jnp.where(there, (account.written - 1) % capacity, capacity)
     # Closing counts this episode afterwards.
     until = (state.episodes + 1 + options.ensemble.observed_for).astype(jnp.float32)
     first = replay.rows.shape[1] - 2
