@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from chary.deep.simulation import DeepSimulation as DeepSimulation
     from chary.deep.simulation.audit import EpisodeAudit as EpisodeAudit
     from chary.deep.simulation.audit import audit_episode as audit_episode
+    from chary.deep.simulation.continuous import cartpole as cartpole
+    from chary.deep.simulation.continuous import environment_of as environment_of
+    from chary.deep.simulation.continuous import glucose as glucose
+    from chary.deep.simulation.continuous import plane as plane
     from chary.deep.simulation.hiv import hiv as hiv
     from chary.deep.simulation.run import DeepRun as DeepRun
 
@@ -45,7 +49,11 @@ _HOMES = {
     "StepLog": "chary.deep.loop",
     "audit_episode": "chary.deep.simulation.audit",
     "begin": "chary.deep.loop",
+    "cartpole": "chary.deep.simulation.continuous",
+    "environment_of": "chary.deep.simulation.continuous",
+    "glucose": "chary.deep.simulation.continuous",
     "hiv": "chary.deep.simulation.hiv",
+    "plane": "chary.deep.simulation.continuous",
     "proceed": "chary.deep.loop",
     "train": "chary.deep.loop",
 }
