@@ -116,7 +116,7 @@ class DeepOptions:
     batch: int = 64
     replay: int = 100_000
     warm_up: int = 50
-    pretraining: int = 2_000
+    pretraining: int = 10_000
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
     anneal: float = 0.5

@@ -129,7 +129,8 @@ def opened(options: DeepOptions, state: EnsembleState, key: jax.Array) -> Ensemb
         stays = state.chain.open
         kept = with_explorer(options, plan, state.plan)
         plan = jax.tree.map(lambda old, new: jnp.where(stays, old, new), kept, plan)
-    account = first_account(state.account.rewards.shape[0])._replace(retreated=retreats)
+    account = first_account(state.account.rewards.shape[0])
+    account = account._replace(retreated=retreats, quiet=state.rollback.probation & ~retreats)
     return state._replace(plan=plan, account=account)
 
 
@@ -161,7 +162,7 @@ def offer(
     else:
         wanted = jnp.mean(exploring, axis=0) + given.optimism * jnp.std(exploring, axis=0, ddof=1)
     return Offer(
-        explorer=best_action(wanted),
+        explorer=jnp.where(account.quiet, gaps.baseline, best_action(wanted)),
         baseline=gaps.baseline,
         charges=pooled_charges(given, account.pool, terms),
         bounds=weight * step_bounds(given, gaps),
