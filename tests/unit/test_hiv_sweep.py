@@ -22,10 +22,10 @@ from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.storage.archives import npz_arrays
 from chary.storage.sealed import pack
 from chary.sweeps import SweepResult, sweep
+from chary.sweeps.deep import DeepConditions
 from chary.sweeps.engines.gpu import DeviceEngine
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import RESULT_FILES, SweepFolder
-from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.perform import perform, prepare
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment, family_of
@@ -35,7 +35,7 @@ from chary.sweeps.toml import parse_experiment, preset_experiment
 def test_the_preset_is_as_large_as_the_paper() -> None:
     experiment = preset_experiment("hiv")
     conditions = experiment.conditions
-    assert isinstance(conditions, HIVConditions)
+    assert isinstance(conditions, DeepConditions)
     assert (conditions.patient, conditions.discount) == (5, 0.99)
     # 10,000 random transitions are 50 episodes of 200 steps.
     assert (conditions.episodes, 200 * conditions.warmup) == (1000, 10_000)
@@ -155,7 +155,7 @@ def test_algorithms_of_another_family_are_refused() -> None:
 
 def test_only_a_patient_can_be_changed_for_another() -> None:
     changed = tiny_experiment(patient="base").conditions
-    assert isinstance(changed, HIVConditions)
+    assert isinstance(changed, DeepConditions)
     assert changed.patient == "base"
     with pytest.raises(UnknownName, match="'patient' must be one of base"):
         tiny_experiment(patient="7")
