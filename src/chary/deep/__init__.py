@@ -13,6 +13,7 @@ from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from chary.deep.agent import DeepAgent as DeepAgent
+    from chary.deep.ensemble.options import EnsembleOptions as EnsembleOptions
     from chary.deep.environment import Environment as Environment
     from chary.deep.learner import State as State
     from chary.deep.loop import EpisodeLog as EpisodeLog
@@ -41,6 +42,7 @@ _HOMES = {
     "DeepOptions": "chary.deep.options",
     "DeepRun": "chary.deep.simulation.run",
     "DeepSimulation": "chary.deep.simulation",
+    "EnsembleOptions": "chary.deep.ensemble.options",
     "Environment": "chary.deep.environment",
     "EpisodeAudit": "chary.deep.simulation.audit",
     "EpisodeLog": "chary.deep.loop",

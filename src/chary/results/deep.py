@@ -1,8 +1,8 @@
 """Columns of the tidy tables for the deep learner: `runs` per run and budget, `curves` per point in time.
 
 Budgets and deficits are in the rewards that the learner receives; returns are discounted and, unless their
-name says otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and rates are
-rates of those.
+name says otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and
+rates are rates of those.
 
 Version 0.1 summed signed gaps, and had no second reference. For its runs the true deficit, the violations and
 everything about the incumbent are missing values.
