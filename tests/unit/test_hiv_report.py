@@ -155,7 +155,8 @@ def test_a_row_says_what_the_arrays_say(sweep: Path) -> None:
     assert curve["violations"].to_list() == (5 * np.cumsum(arrays["true_deficit"] > 60.0)).tolist()
     assert curve["return"].to_list() == pytest.approx(arrays["raw_returns"].reshape(8, 5).mean(axis=1))
     assert curve["baseline_value"].to_list() == pytest.approx(arrays["true_baseline_value"])
-    shares = sum(curve[f"share_{action}"].to_numpy() for action in range(ACTIONS))
+    shares = sum(curve[f"share_{action}"].to_numpy() for action in range(4))
+    assert curve[f"share_{ACTIONS - 1}"].null_count() == 8
     assert shares == pytest.approx(np.ones(8))
 
 

@@ -120,6 +120,13 @@ def test_a_variant_changes_the_options_it_names_and_no_others() -> None:
 MISTAKES: list[tuple[str, str, str, str]] = [
     ("problem", 'problem = "hiv"', 'problem = "hvi"', r"Did you mean 'hiv'\?"),
     ("patient", "warmup = 1", "warmup = 1\npatient = 6", r"'patient' must be one of .*5, got '6'"),
+    ("spread", "warmup = 1", "warmup = 1\nspread = 2", r"'spread' must lie in \[0, 1\], got 2"),
+    (
+        "no patient",
+        'problem = "hiv"',
+        'problem = "plane"\npatient = 3',
+        r"'patient' must be left out with problem 'plane', got 3",
+    ),
     ("tabular", "warmup = 1", 'warmup = 1\nbonus = "kl"', r"an experiment's key.* got 'bonus'"),
     ("audits", "audit_every = 1", "audit_every = 0", r"'audit_every' must be a whole number >= 1, got 0"),
     ("none", "audit_every = 1", "audit_every = 4", r"'audit_every' must be at most 'episodes', 3, got 4"),
@@ -153,7 +160,7 @@ def test_a_mistake_is_refused_in_a_sentence(old: str, new: str, message: str) ->
 def test_a_variant_must_have_keys_of_its_problem() -> None:
     with pytest.raises(UnknownName, match=r"a variant's key.* got 'bonus_scale'"):
         parse_experiment(TINY + OTHERS.replace("learner = { beta = 0.5 }", "bonus_scale = 0.5"))
-    with pytest.raises(CharyError, match="'problem' must be one of hiv, got 'inventory'"):
+    with pytest.raises(CharyError, match=r"'problem' must be 'hiv' in all variants .* got 'inventory'"):
         parse_experiment(TINY + OTHERS.replace("learner = { beta = 0.5 }", 'problem = "inventory"'))
 
 
