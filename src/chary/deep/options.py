@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chary.deep.ensemble.options import EnsembleOptions, ensemble_options
+from chary.deep.ensemble.options import CONSTANTS, EnsembleOptions, ensemble_options
 from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
@@ -183,7 +183,8 @@ class DeepOptions:
     def grounds(self) -> Grounds:
         """Everything that the promise of a budget leans on as far as options tell."""
         rule = self.rule if self.shielded else "none"
-        return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True)
+        also = (CONSTANTS[self.ensemble.constants],) if self.learns_by == "ensemble" else ()
+        return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True, also=also)
 
     @property
     def shielded(self) -> bool:
