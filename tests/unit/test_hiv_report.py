@@ -215,9 +215,14 @@ def test_the_preset_judges_everybody_alike() -> None:
     experiment = preset_experiment("hiv")
     main = [each.spec for each in experiment.plan() if each.study == "main"]
     judged = {
-        DeepJudged(StoredRun(spec, {}, {"true_signed_deficit": np.zeros(0)}, {}), 40.0).judge for spec in main
+        (
+            spec.agent == "paper",
+            DeepJudged(StoredRun(spec, {}, {"true_signed_deficit": np.zeros(0)}, {}), 40.0).judge,
+        )
+        for spec in main
     }
-    assert judged == {"Q_lo by lcb, beta 16"}
+    # The paper's agent is its own design, learnt as it was before there was another.
+    assert judged == {(False, "ensemble of 10"), (True, "Q_lo by lcb, beta 16, pretraining 2000")}
 
 
 def of_version_0_1(spec: RunSpec, arrays: dict[str, Any]) -> None:

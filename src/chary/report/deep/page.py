@@ -143,8 +143,8 @@ def _judges(measured: Measured) -> list[str]:
             f"({judge}), and by the baseline at the end of the warm-up as a second reference."
         ]
     return [
-        "The algorithms are judged by baselines learnt with different options, and their violations cannot "
-        f"be compared: {'; '.join(f'{judge}: {_quoted(labels)}' for judge, labels in by.items())}."
+        "The algorithms are judged by baselines learnt with different options, and violations can only be "
+        f"compared within these groups: {'; '.join(f'{judge}: {_quoted(labels)}' for judge, labels in by.items())}."
     ]
 
 
