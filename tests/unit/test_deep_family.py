@@ -1,4 +1,4 @@
-"""The problems of the deep learner are one family: plans, ids, tables and reports, whichever problem it is."""
+"""Problems of the deep learner are one family: plans, ids, tables and reports, whichever problem it is."""
 
 from __future__ import annotations
 
