@@ -118,7 +118,7 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path: Path) -> None:
     crashed, state = wandered(tmp_path, "bounds", 0)
     with sqlite3.connect(crashed / "chary.db") as connection:
         connection.execute(
-            "UPDATE snapshot SET content = zeroblob(100) WHERE seq = (SELECT max(seq) FROM snapshot)"
+            "UPDATE part SET content = zeroblob(100) WHERE snapshot = (SELECT max(seq) FROM snapshot)"
         )
     connection.close()
     engine = Engine.open(crashed)

@@ -111,7 +111,8 @@ def test_a_flipped_byte_in_an_event_is_named(directory: Path, sql: sqlite3.Conne
         ("payload", "UPDATE payload SET content = replace(content, 'null', '1')"),
         ("payload", "DELETE FROM payload WHERE begun = (SELECT min(begun) FROM payload)"),
         ("payload", "INSERT INTO payload SELECT 1, salt, content FROM payload LIMIT 1"),
-        ("snapshot", "UPDATE snapshot SET content = zeroblob(9) WHERE seq = (SELECT min(seq) FROM snapshot)"),
+        ("snapshot", "UPDATE part SET content = zeroblob(9) WHERE rowid = (SELECT min(rowid) FROM part)"),
+        ("snapshot", "DELETE FROM part WHERE rowid = (SELECT max(rowid) FROM part)"),
         ("snapshot", "UPDATE snapshot SET seq = seq + 1 WHERE seq = (SELECT min(seq) FROM snapshot)"),
     ],
 )  # fmt: skip
@@ -153,11 +154,15 @@ def test_another_decision_is_named_by_the_replay(directory: Path, sql: sqlite3.C
 
 def forged(directory: Path, sql: sqlite3.Connection) -> int:
     """Give the newest snapshot another state, whole in itself, and return its event."""
-    ((seq, content),) = sql.execute("SELECT seq, content FROM snapshot ORDER BY seq DESC LIMIT 1").fetchall()
+    newest = "(SELECT max(seq) FROM snapshot)"
+    parts = sql.execute(f"SELECT snapshot, content FROM part WHERE snapshot = {newest} ORDER BY number")
+    seqs, contents = zip(*parts.fetchall(), strict=True)
+    seq, content = seqs[0], b"".join(contents)
     live = Live.unpacked(content, Deployment.open(directory).declaration.problem())
     live.eta = 1e6
     live.completed += 1
-    sql.execute("UPDATE snapshot SET content = ? WHERE seq = ?", (live.packed(), seq))
+    sql.execute("DELETE FROM part WHERE snapshot = ?", (seq,))
+    sql.execute("INSERT INTO part VALUES (?, 0, ?)", (seq, live.packed()))
     return int(seq)
 
 

@@ -200,7 +200,7 @@ def _check_apart(deployment: Deployment, reader: Reader, rebuilt: _Rebuilt, foun
 
 
 def _check_snapshots(reader: Reader, rebuilt: _Rebuilt, found: Findings) -> None:
-    for seq, content, named in reader.query("SELECT seq, content, named FROM snapshot ORDER BY seq"):
+    for seq, content, named in reversed(list(reader.snapshots())):
         found.snapshots += 1
         if rebuilt.snapshots.get(seq) != (named, hashlib.sha256(content).hexdigest()):
             found.add(
