@@ -14,7 +14,7 @@ from chary.agents._episodes import OpenEpisode, Played
 from chary.agents._learner import check_counts, counted_successors
 from chary.agents._learnt import generator_from, generator_values, rank_from
 from chary.agents._release import Assigned, Slot
-from chary.agents._saving import PlayedTable, options_from, recalled, spec_values, step_arrays
+from chary.agents._saving import PlayedTable, options_from, recalled, spec_values
 from chary.agents.canary import Canary
 from chary.agents.canary_agent import CanaryAgent, Drawn
 from chary.errors import InvalidData, check_index, check_integer, check_real, check_truth
@@ -51,7 +51,7 @@ def record(agent: CanaryAgent) -> tuple[Arrays, dict[str, Any]]:
     arrays["starts"] = agent._proposals.starts
     H = agent.horizon
     arrays["uniforms"] = np.array([now.pinned.uniforms for now in opened]).reshape(len(opened), H + 1)
-    return arrays | step_arrays(table.copies()), about
+    return arrays | table.to_arrays(), about
 
 
 def restored(about: Mapping[str, Any], arrays: Arrays) -> CanaryAgent:

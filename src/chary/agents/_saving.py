@@ -7,10 +7,10 @@ again, so whatever the kernels trust is checked here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,30 +43,8 @@ from chary.texts import shown
 Arrays = dict[str, NDArray[Any]]
 
 
-class Noted(NamedTuple):
-    """All there is to save of an agent: arrays and plain values, and the steps that arrays are to be made of.
-
-    The plain values and the steps are of their own; the arrays may be the agent's.
-    """
-
-    arrays: Arrays
-    about: dict[str, Any]
-    steps: list[Played[int]]
-
-    @property
-    def all_arrays(self) -> Arrays:
-        """All arrays, those of the steps included."""
-        return self.arrays | step_arrays(self.steps)
-
-
 def record(agent: TabularAgent, cells: Arrays) -> tuple[Arrays, dict[str, Any]]:
     """Return all there is to save, with a discretiser's arrays, as arrays and as plain values."""
-    now = noted(agent, cells)
-    return now.all_arrays, now.about
-
-
-def noted(agent: TabularAgent, cells: Arrays) -> Noted:
-    """Return the same, with the steps as they are: a service waits for this part, and not for the rest."""
     table = PlayedTable()
     pins = [now.pinned for now in agent._episodes]
     plans: dict[int, Any] = {**agent._learner.held, **{pin.version: pin.plan for pin in pins}}
@@ -90,24 +68,19 @@ def noted(agent: TabularAgent, cells: Arrays) -> Noted:
             for now, pin in zip(agent._episodes, pins, strict=True)
         ],
         "late_rollouts": [table.numbers(rollout) for rollout in agent._late_rollouts],
-        "waiting": _numbered(table, agent._visits.pending()),
+        "waiting": [[table.number(step), action] for step, action in agent._visits.pending()],
         "losses": agent.losses,
         "logs": agent._learner.logs,
         "overrides": agent.overrides,
     }
     # What earlier versions did not have is told only where there is something to tell.
-    budgets = [[i, list(pin.limits), pin.closed_at] for i, pin in enumerate(pins)]
+    budgets = [[i, pin.limits, pin.closed_at] for i, pin in enumerate(pins)]
     own: list[Any] = [kept for kept in budgets if kept[1:] != [[], -1]]
     about |= {"budgets": own} if own else {}
     about |= {"untaken": True} if agent._untaken else {}
     about |= {"logged": agent._logged_steps} if agent.spec.bonus == "l1" else {}
     about |= {"replan": agent.replan} if agent.replan != "episode" else {}
-    return Noted(arrays, about, table.copies())
-
-
-def _numbered(table: PlayedTable, waiting: Sequence[tuple[Played[int], int]]) -> list[list[int]]:
-    numbers = table.numbers(step for step, _ in waiting)
-    return [[number, action] for number, (_, action) in zip(numbers, waiting, strict=True)]
+    return arrays | table.to_arrays(), about
 
 
 def _of_open_episodes(pins: Sequence[Pinned], shield: dict[str, Any] | None, setting: Setting) -> Arrays:
@@ -289,27 +262,36 @@ class PlayedTable:
 
     def number(self, step: object) -> int | None:
         """Return the number of a step, None for other objects."""
-        return self.numbers([step])[0] if isinstance(step, Played) else None
+        if not isinstance(step, Played):
+            return None
+        if id(step) not in self._numbers:
+            self._numbers[id(step)] = len(self._steps)
+            self._steps.append(step)
+        return self._numbers[id(step)]
 
-    def numbers(self, steps: Iterable[Played[int]]) -> list[int]:
+    def numbers(self, steps: Sequence[Played[int]]) -> list[int | None]:
         """Return the numbers of several steps."""
-        known, kept, found = self._numbers, self._steps, []
-        for step in steps:
-            number = known.setdefault(id(step), len(kept))
-            if number == len(kept):
-                kept.append(step)
-            found.append(number)
-        return found
+        return [self.number(step) for step in steps]
 
-    def copies(self) -> list[Played[int]]:
-        """Return copies of the steps, in the order of their numbers: what comes later does not change them."""
-        return [
-            Played(step.decision, step.state, step.outcome, step.lost, step.taken) for step in self._steps
-        ]
+    def to_arrays(self) -> Arrays:
+        """Return the steps by column; an outcome that is not known is a row of NaN."""
+        n = len(self._steps)
+        unknown = (np.nan,) * len(Transition._fields)
+        outcomes = np.array([step.outcome or unknown for step in self._steps], dtype=np.float64)
+        voted = any(step.decision.vote is not None for step in self._steps)
+        told = any(step.taken is not None for step in self._steps)
+        return {
+            **({"played.vote": vote_rows(self._steps)} if voted else {}),
+            **({"played.taken": report_rows(self._steps)} if told else {}),
+            "played.decision": decision_rows(self._steps),
+            "played.outcome": outcomes.reshape(n, len(unknown)),
+            "played.state": np.array([step.state for step in self._steps], dtype=np.int64),
+            "played.lost": np.array([step.lost for step in self._steps], dtype=bool),
+        }
 
     @staticmethod
     def steps(arrays: Mapping[str, NDArray[Any]], setting: Setting) -> list[Played[int]]:
-        """Return the steps that `step_arrays` made columns of, by number.
+        """Return the steps that `to_arrays` made columns of, by number.
 
         Raises:
             InvalidData: if they are not steps of this problem.
@@ -335,23 +317,6 @@ class PlayedTable:
                 decisions, outcomes.tolist(), states.tolist(), lost.tolist(), taken, strict=True
             )
         ]
-
-
-def step_arrays(steps: Sequence[Played[int]]) -> Arrays:
-    """Return steps by column; an outcome that is not known is a row of NaN."""
-    n = len(steps)
-    unknown = (np.nan,) * len(Transition._fields)
-    outcomes = np.array([step.outcome or unknown for step in steps], dtype=np.float64)
-    voted = any(step.decision.vote is not None for step in steps)
-    told = any(step.taken is not None for step in steps)
-    return {
-        **({"played.vote": vote_rows(steps)} if voted else {}),
-        **({"played.taken": report_rows(steps)} if told else {}),
-        "played.decision": decision_rows(steps),
-        "played.outcome": outcomes.reshape(n, len(unknown)),
-        "played.state": np.array([step.state for step in steps], dtype=np.int64),
-        "played.lost": np.array([step.lost for step in steps], dtype=bool),
-    }
 
 
 def recalled(steps: Sequence[Played[int]], number: object) -> Played[int] | None:

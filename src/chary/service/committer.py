@@ -24,9 +24,9 @@ STATUS = 70
 # Events of one transaction at most: their replies wait for all of it.
 MOST = 512
 # Rows after which the write-ahead log is brought into the database: where nothing waits for a commit, and at
-# the latest. A short log is written over and over in the same place, where a sync has nothing to tell the file
-# system; and little is brought over at once, so that no reply waits long.
-ROWS_PER_CHECKPOINT, MOST_ROWS = 512, 4096
+# the latest. A short log is written over and over in the same place, so that a sync changes nothing but data;
+# and little is brought over at once, so that no reply waits long.
+ROWS_PER_CHECKPOINT, MOST_ROWS = 256, 4096
 # Bytes of a snapshot that are written between two commits, whose replies wait for them.
 PART = 128 * 1024
 # Group commits whose durations are kept for metrics.

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from chary.agents._saving import Noted, noted, restored
+from chary.agents._saving import record, restored
 from chary.agents.draft import Draft
 from chary.agents.protocol import Transition
 from chary.agents.tabular import TabularAgent
@@ -246,9 +247,9 @@ class Live:
         """The number of episodes that are neither complete nor abandoned."""
         return len(self.records) - len(self._ended)
 
-    def noted(self) -> Noted:
-        """Return all of it, for `bytes_of`, as values that nothing changes any more."""
-        arrays, about, steps = noted(self.agent, self.agent._discretiser)
+    def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return all of it as arrays that nothing changes any more, and as plain values."""
+        arrays, about = record(self.agent, self.agent._discretiser)
         own = {
             "agent": about,
             "seq": self.seq,
@@ -259,11 +260,11 @@ class Live:
             "counters": [self.completed, self.drafted, self.plans],
             "people": self.people,
         }
-        return Noted({name: np.array(array) for name, array in arrays.items()}, own, steps)
+        return {name: np.array(array) for name, array in arrays.items()}, own
 
     def packed(self) -> bytes:
         """Return all of it as the bytes of a snapshot."""
-        return bytes_of(self.noted())
+        return pack(SNAPSHOT, *self.arrays())
 
     @classmethod
     def unpacked(cls, content: bytes, problem: Problem) -> Live:
@@ -304,11 +305,6 @@ class Live:
         return Recommended(
             action=told.action, charge=told.charge, explored=told.explored, label=self._label(told.action)
         )
-
-
-def bytes_of(state: Noted) -> bytes:
-    """Return the bytes of a snapshot; may be called in any thread."""
-    return pack(SNAPSHOT, state.all_arrays, state.about)
 
 
 def new_agent(problem: Problem, declaration: Declaration) -> TabularAgent:

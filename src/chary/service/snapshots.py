@@ -1,9 +1,9 @@
 """When snapshots are taken: the state is packed by a copy of the process, while decisions go on.
 
-The copy (`fork`) sees the state as it was at one moment, whatever happens meanwhile, and has an interpreter of
-its own. A thread would take turns with the loop, and delay every reply for as long as it works; copying all
-open episodes first would hold all of them up. The copy runs nothing but the packing: no thread, lock, socket
-or file of the service is used there.
+The copy (`fork`) sees the state as it was at one moment, whatever happens meanwhile, and has an interpreter
+of its own. A thread would take turns with the loop, and delay every reply for as long as it works; copying
+all open episodes first would hold every reply up, too. The copy does nothing but pack: it has no other
+thread, and uses no lock, socket or file of the service.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from typing import NoReturn, final
 
 from chary.service.committer import Committer, Snapshot
@@ -46,6 +47,8 @@ class Snapshots:
         self._last = last
         self._every = every
         self._thread: threading.Thread | None = None
+        # The copy of this process that packs, or packed last.
+        self._process = 0
         # The event that a packed snapshot is of, its digest, and its bytes, until an event names it.
         self._packed: tuple[int, str, bytes] | None = None
 
@@ -64,26 +67,28 @@ class Snapshots:
         self.name(live)
         self._last = live.seq
         try:
-            process, pipe = _copied(live)
+            self._process, pipe = _copied(live)
         except OSError as problem:
             # There may be too little memory for a copy; the next one may find more.
             _log.error("no snapshot", extra={"fields": {"reason": str(problem)}})
             return
         self._thread = threading.Thread(
-            target=self._receive, args=(live.seq, process, pipe), name="chary-snapshot", daemon=True
+            target=self._receive, args=(live.seq, self._process, pipe), name="chary-snapshot", daemon=True
         )
         self._thread.start()
 
     def finish(self) -> None:
         """Wait until the last one is packed."""
         if self._thread is not None:
+            if self._thread.is_alive():
+                _hurry(self._process)
             self._thread.join()
 
     def _receive(self, seq: int, process: int, pipe: int) -> None:
         """Take what the copy has packed."""
         with open(pipe, "rb") as packed:
             if not select.select([packed], [], [], PATIENT_SECONDS)[0]:
-                _set_idle(process, idle=False)
+                _hurry(process)
             content = packed.read()
         _, status = os.waitpid(process, 0)
         if status:
@@ -131,7 +136,8 @@ def _pack(live: Live, pipe: int) -> NoReturn:
         # The lock of the deployment, and its port, are to be free as soon as the service has ended.
         os.closerange(3, pipe)
         os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
-        _set_idle(0, idle=True)
+        if sys.platform == "linux":
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         with uncollected(), open(pipe, "wb") as packed:
             packed.write(live.packed())
         status = 0
@@ -139,8 +145,8 @@ def _pack(live: Live, pipe: int) -> NoReturn:
         os._exit(status)
 
 
-def _set_idle(process: int, *, idle: bool) -> None:
-    """Let a process run where nobody else wants to, or as any other; 0 is this one."""
+def _hurry(process: int) -> None:
+    """Let a copy run as any other process."""
     if sys.platform == "linux":
-        policy = os.SCHED_IDLE if idle else os.SCHED_OTHER
-        os.sched_setscheduler(process, policy, os.sched_param(0))
+        with suppress(ProcessLookupError):
+            os.sched_setscheduler(process, os.SCHED_OTHER, os.sched_param(0))

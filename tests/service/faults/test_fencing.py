@@ -108,7 +108,9 @@ def test_a_writer_that_was_overtaken_ends_before_a_snapshot_too(
         old.send(signal.SIGTERM)
         old.send(signal.SIGCONT)
         assert await asyncio.to_thread(old.wait) == STATUS
-        assert rows(directory, "SELECT snapshot, number, content FROM part ORDER BY snapshot, number") == before
+        assert (
+            rows(directory, "SELECT snapshot, number, content FROM part ORDER BY snapshot, number") == before
+        )
         new.send(signal.SIGTERM)
         assert await asyncio.to_thread(new.wait) == 0
         for line in lines:
