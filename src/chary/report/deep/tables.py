@@ -1,9 +1,12 @@
-"""The tables of an HIV sweep, Table 1 among them: rows for CSV, and columns of text for the page."""
+"""The tables of a sweep of the deep learner, for HIV the paper's Table 1 among them.
+
+They are rows for CSV files, and columns of text for the page.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,21 +15,14 @@ from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import UNKNOWN, Measured, Place
 from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
-from chary.results.hiv import ACTIONS, SHIELDED
+from chary.results.deep import SHIELDED
 from chary.statistics import Estimate
+from chary.sweeps.deep_problems import OWN_OPTIONS, DeepProblem
 
 MILLION = 1e6
-TREATMENTS = ("nothing", "RTI", "PI", "RTI and PI")
 
 # Paired differences are taken to the first algorithm with each of these roles.
 COMPARED_WITH = ("unconstrained", "conservative")
-# What they compare: column and factor, by heading.
-DIFFERENCES = {
-    "maximum return, millions": ("max_return", 1 / MILLION),
-    "last tenth, millions": ("late_return", 1 / MILLION),
-    "violations per 1,000": ("violation_rate", 1000.0),
-    "deviating steps": ("deviating_steps", 1.0),
-}
 # The course of the baseline's value, which judges the episodes of a run.
 BASELINE = (
     *("incumbent_value", "baseline_value_first", "baseline_value_last", "baseline_value_lowest"),
@@ -86,7 +82,7 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
     return [
         {
             **place_row(measured, place),
-            "patient": measured.text(place, "patient"),
+            **{name: value for name in OWN_OPTIONS if (value := measured.text(place, name)) != "None"},
             "seeds": len(measured.seeds(place)),
             "episodes": int(measured.column(place, "episodes").sum()),
             "audited": int(measured.column(place, "audited").sum()),
@@ -112,7 +108,17 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
     ]
 
 
-def summary_cells(measured: Measured) -> Cells:
+def differences_of(problem: DeepProblem) -> dict[str, tuple[str, float]]:
+    """Return what paired differences compare: column and factor, by heading."""
+    return {
+        problem.with_unit("maximum return"): ("max_return", problem.factor),
+        problem.with_unit("last tenth"): ("late_return", problem.factor),
+        "violations per 1,000": ("violation_rate", 1000.0),
+        "deviating steps": ("deviating_steps", 1.0),
+    }
+
+
+def summary_cells(problem: DeepProblem, measured: Measured) -> Cells:
     """Return the columns of the summary on the page."""
 
     def incumbent(place: Place) -> str:
@@ -124,8 +130,8 @@ def summary_cells(measured: Measured) -> Cells:
 
     return (
         ("algorithm", lambda place: place.algorithm),
-        ("maximum return, millions (95\N{NO-BREAK SPACE}%)", lambda place: millions(measured, place)),
-        ("last tenth, millions", lambda place: millions(measured, place, "late_return")),
+        (f"{problem.with_unit('maximum return')} (95\N{NO-BREAK SPACE}%)", returned(problem, measured)),
+        (problem.with_unit("last tenth"), returned(problem, measured, "late_return")),
         *violation_cells(measured),
         ("… incumbent", incumbent),
         ("z*, mean", lambda place: say(measured.mean(place, "true_deficit"))),
@@ -139,10 +145,15 @@ def summary_cells(measured: Measured) -> Cells:
     )
 
 
-def key_cells(measured: Measured) -> Cells:
+def returned(problem: DeepProblem, measured: Measured, name: str = "max_return") -> Callable[[Place], str]:
+    """Return the cells of a mean return with its interval, in the problem's unit."""
+    return lambda place: say(measured.mean(place, name).times(problem.factor))
+
+
+def key_cells(problem: DeepProblem, measured: Measured) -> Cells:
     """Return the columns of the most important numbers."""
     return (
-        ("maximum return, millions", lambda place: millions(measured, place)),
+        (problem.with_unit("maximum return"), returned(problem, measured)),
         ("violations per 1,000", lambda place: say_rate(measured.rate(place))),
     )
 
@@ -244,12 +255,12 @@ def baseline_table(measured: Measured) -> Table:
     return Table.of(cells, _once(measured))
 
 
-def action_table(measured: Measured) -> Table:
-    """Return the treatments in the last tenth of the episodes, and whether they were constant."""
+def action_table(problem: DeepProblem, measured: Measured) -> Table:
+    """Return the actions in the last tenth of the episodes, and whether they were constant."""
     rows = []
     for place in _once(measured):
         favourites = measured.column(place, "favourite_share")
-        shares = [measured.mean(place, f"share_{action}").value for action in range(ACTIONS)]
+        shares = [measured.mean(place, f"share_{action}").value for action in range(len(problem.actions))]
         rows.append(
             [
                 place.algorithm,
@@ -260,12 +271,12 @@ def action_table(measured: Measured) -> Table:
             ]
         )
     last = ("most frequent of a seed, %", "constant at the end, episodes (median)")
-    return Table(["algorithm", "budget η", *(f"{name}, %" for name in TREATMENTS), *last], rows)
+    return Table(["algorithm", "budget η", *(f"{name}, %" for name in problem.actions), *last], rows)
 
 
-def difference_rows(measured: Measured) -> list[dict[str, Any]]:
+def difference_rows(problem: DeepProblem, measured: Measured) -> list[dict[str, Any]]:
     """Return paired differences: every algorithm minus DQN, and minus CQL."""
-    return paired_rows(measured, COMPARED_WITH, DIFFERENCES)
+    return paired_rows(measured, COMPARED_WITH, differences_of(problem))
 
 
 def total(measured: Measured, place: Place, name: str) -> int | None:

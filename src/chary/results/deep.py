@@ -1,8 +1,8 @@
-"""Columns of the tidy tables for HIV: `runs` per run and budget, `curves` per point in time.
+"""Columns of the tidy tables for the deep learner: `runs` per run and budget, `curves` per point in time.
 
-Budgets and deficits are in standardised reward units; returns are discounted and, unless their name says
-otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and rates are
-rates of those.
+Budgets and deficits are in the rewards that the learner receives; returns are discounted and, unless their
+name says otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and
+rates are rates of those.
 
 Version 0.1 summed signed gaps, and had no second reference. For its runs the true deficit, the violations and
 everything about the incumbent are missing values.
@@ -21,10 +21,11 @@ from chary.audit import FALL_TOLERANCE, falls, violates
 from chary.deep.options import DeepOptions
 from chary.results.columns import POINTS, STANDING, Columns, Judged, Schema, points_of
 from chary.standing import Standing
-from chary.sweeps.hiv import learner_options
+from chary.sweeps.deep import learner_options, own_options
+from chary.sweeps.deep_problems import DEEP_PROBLEMS, OWN_OPTIONS
 
-# Treatments that a patient can be given.
-ACTIONS = 4
+# The most actions of any problem; runs of problems with fewer have missing values.
+ACTIONS = max(len(each.actions) for each in DEEP_PROBLEMS.values())
 # The agent that has a shield.
 SHIELDED = "chary"
 # Options on which the baseline that judges a run depends, in addition to the way Q_lo is learnt.
@@ -35,8 +36,8 @@ JUDGE = (
 USUAL = DeepOptions()
 
 
-class HIVRun(Judged):
-    """A stored run of the HIV problem, judged at one budget."""
+class DeepJudged(Judged):
+    """A stored run of the deep learner, judged at one budget."""
 
     @cached_property
     def raw(self) -> Floats:
@@ -114,7 +115,7 @@ class HIVRun(Judged):
 
     @cached_property
     def late_shares(self) -> Floats:
-        """The share of each treatment in the last tenth."""
+        """The share of each action in the last tenth."""
         late = self.floats("actions")[-self.tenth :].sum(axis=0)
         return np.asarray(late / max(float(late.sum()), 1.0))
 
@@ -152,8 +153,10 @@ class HIVRun(Judged):
         return self.over(self.judged(self.arrays["held_out_covered"]), tried)
 
     def share(self, action: int) -> Floats:
-        """Return the share of a treatment in each window."""
+        """Return the share of an action in each window, NaN if the problem does not have it."""
         actions = self.summed(self.floats("actions"))
+        if action >= actions.shape[1]:
+            return np.full(len(self.at), np.nan)
         return self.over(actions[:, action], actions.sum(axis=1))
 
 
@@ -184,7 +187,7 @@ def _count(found: Floats) -> int | None:
 
 
 def _constant(actions: Any) -> int:
-    """Return the number of last episodes of a run in which only one treatment was given, the same in all.
+    """Return the number of last episodes of a run in which only one action was played, the same in all.
 
     Example:
         >>> _constant(np.array([[1, 1], [2, 0], [0, 2], [0, 2]])), _constant(np.array([[2, 1]]))
@@ -197,16 +200,30 @@ def _constant(actions: Any) -> int:
 
 
 def _late_share(action: int) -> tuple[str, Any]:
-    return "Float64", lambda run: float(run.late_shares[action])
+    def share(run: DeepJudged) -> float | None:
+        return float(run.late_shares[action]) if action < len(run.late_shares) else None
+
+    return "Float64", share
+
+
+def _own(name: str) -> tuple[str, Any]:
+    """Return a column with an option of the problem itself: missing where the problem does not have it."""
+
+    def value(run: DeepJudged) -> Any:
+        return own_options(run.spec).get(name)
+
+    if name == "spread":
+        return "Float64", value
+    return "String", lambda run: None if value(run) is None else str(value(run))
 
 
 def _share(action: int) -> tuple[str, Any]:
     return "Float64", lambda run: run.share(action)
 
 
-RUNS: Columns[HIVRun] = {
+RUNS: Columns[DeepJudged] = {
     "problem": ("String", lambda run: run.spec.problem),
-    "patient": ("String", lambda run: str(run.spec.options["patient"])),
+    **{name: _own(name) for name in OWN_OPTIONS},
     "episodes": ("Int64", lambda run: run.spec.episodes),
     "warmup": ("Int64", lambda run: run.spec.warmup),
     "discount": ("Float64", lambda run: run.spec.options["discount"]),
@@ -255,7 +272,7 @@ RUNS: Columns[HIVRun] = {
     "constant_episodes": ("Int64", lambda run: _constant(run.arrays["actions"])),
     **{f"share_{action}": _late_share(action) for action in range(ACTIONS)},
 }
-CURVES: Columns[HIVRun] = {
+CURVES: Columns[DeepJudged] = {
     "episode": ("Int64", lambda run: run.at),
     "return": ("Float64", lambda run: run.mean("raw_returns")),
     "return_standardised": ("Float64", lambda run: run.mean("returns")),
@@ -276,4 +293,4 @@ CURVES: Columns[HIVRun] = {
     **{f"share_{action}": _share(action) for action in range(ACTIONS)},
 }
 
-SCHEMA: Schema[Any] = Schema(HIVRun, RUNS, CURVES)
+SCHEMA: Schema[Any] = Schema(DeepJudged, RUNS, CURVES)
