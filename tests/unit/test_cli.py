@@ -377,7 +377,7 @@ def test_problems_lists_all_of_them_with_their_presets(cli: Cli) -> None:
     continuous = cli("problems", "--json").json()["continuous"]
     assert [row["problem"] for row in continuous] == list(chary.envs.CONTINUOUS_IDS)
     assert [line.split()[0] for line in table[len(NAMES) + 4 :]] == list(chary.envs.CONTINUOUS_IDS)
-    assert [(row["actions"], row["horizon"]) for row in continuous] == [(4, 200), (3, 200), (5, 96), (4, 24)]
+    assert [(row["actions"], row["horizon"]) for row in continuous] == [(4, 200), (3, 200), (5, 96), (6, 30)]
 
 
 def test_agents_lists_all_of_them_with_their_options(cli: Cli) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chary.deep.ensemble.options import EnsembleOptions, ensemble_options
+from chary.deep.ensemble.options import CONSTANTS, EnsembleOptions, ensemble_options
 from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
@@ -116,7 +116,7 @@ class DeepOptions:
     batch: int = 64
     replay: int = 100_000
     warm_up: int = 50
-    pretraining: int = 2_000
+    pretraining: int = 10_000
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
     anneal: float = 0.5
@@ -183,7 +183,8 @@ class DeepOptions:
     def grounds(self) -> Grounds:
         """Everything that the promise of a budget leans on as far as options tell."""
         rule = self.rule if self.shielded else "none"
-        return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True)
+        also = (CONSTANTS[self.ensemble.constants],) if self.learns_by == "ensemble" else ()
+        return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True, also=also)
 
     @property
     def shielded(self) -> bool:

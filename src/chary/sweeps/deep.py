@@ -168,7 +168,10 @@ def resolved_options(learner: DeepOptions) -> dict[str, Any]:
     options["chains"] = learner.chained
     if learner.learns_by == "networks":
         return {name: value for name, value in options.items() if name not in LEARNERS_OWN}
-    return {**options, "learner": learner.learns_by, "ensemble": asdict(learner.ensemble)}
+    ensemble = asdict(learner.ensemble)
+    # They change nothing of a run.
+    del ensemble["constants"]
+    return {**options, "learner": learner.learns_by, "ensemble": ensemble}
 
 
 def own_options(spec: RunSpec) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from chary.sweeps.spec import Experiment
 
 # The distance between the points of two series.
 SHIFT = 0.08
-COLOURS = ("grey", "light blue", "orange", "vermillion", "purple")
+COLOURS = ("grey", "light blue", "orange", "vermillion", "purple", "green")
 # What studies compare beside the maximum return: its name, the column of `runs`, and its unit.
 STUDIED = (
     ("violations per 1,000 episodes", "violation_rate", 1000.0),

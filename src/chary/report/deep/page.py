@@ -142,9 +142,10 @@ def _judges(measured: Measured) -> list[str]:
             "All algorithms are judged by baselines learnt from their own data with the same options "
             f"({judge}), and by the baseline at the end of the warm-up as a second reference."
         ]
+    groups = "; ".join(f"{judge}: {_quoted(labels)}" for judge, labels in by.items())
     return [
-        "The algorithms are judged by baselines learnt with different options, and their violations cannot "
-        f"be compared: {'; '.join(f'{judge}: {_quoted(labels)}' for judge, labels in by.items())}."
+        "The algorithms are judged by baselines learnt with different options, and violations can only be "
+        f"compared within these groups: {groups}."
     ]
 
 
