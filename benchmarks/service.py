@@ -3,13 +3,12 @@
     python benchmarks/service.py load      # rates and latencies beside those of a trivial request
     python benchmarks/service.py memory    # resident memory over an hour of that load
     python benchmarks/service.py restart   # seconds until a deployment with a million events answers
-
     python benchmarks/service.py page      # put what is recorded into docs/service-promises.md
 
 Each of the first three writes benchmarks/results/service-NAME.json, with the machine and its load. The
 deployment is the ward of `chary serve demo` in mode budgeted: 6 states, 3 treatments, 6 visits, posterior
-worlds, learning as it goes. A trivial request is GET /healthz on the same server: the same sockets, parser and
-event loop, no engine and no disk; both are measured in turns. The clients are one process without an HTTP
+worlds, learning as it goes. A trivial request is GET /healthz on the same server: the same sockets, parser
+and event loop, no engine and no disk; both are measured in turns. The clients are one process without an HTTP
 library.
 """
 
