@@ -28,6 +28,7 @@ warmup = 1
 seeds = 2
 etas = [40, 100]
 audit_every = 1
+baseline = "networks"
 
 [learner]
 pretraining = 5

@@ -237,8 +237,9 @@ def test_a_sweep_of_the_hiv_problem_is_read_and_reported(tmp_path: Path) -> None
     for table in ("runs", "curves"):
         assert_same_table(folder, GOLDEN / "hiv-sweep" / "tables", table, SIGNED)
     assert_same_summary(write_report(folder), "hiv-summary.csv", SIGNED)
-    # The file of then names the same runs: nothing is left to play.
-    (tmp_path / "sweep.toml").write_text(HIV, encoding="utf-8")
+    # The file of then names the same runs: nothing is left to play. Baselines had one learner then.
+    same = HIV.replace("audit_every = 1", 'audit_every = 1\nbaseline = "networks"')
+    (tmp_path / "sweep.toml").write_text(same, encoding="utf-8")
     again = chary("sweep", tmp_path / "sweep.toml", "--out", folder, "--no-report", "--workers", "1")
     assert again.returncode == 0, again.stderr
     assert digests(folder) == {run["id"]: run["sha256"] for run in told("hiv-sweep")["runs"]}

@@ -97,6 +97,8 @@ def test_decisions_go_on_after_a_crash_as_they_would_have(tmp_path: Path) -> Non
         engine.set_mode("budgeted", author="t", reason="r")
         # Threads make plans and snapshots, whenever they get to it; without any, both go the same way.
         engine._planner.every = engine._snapshots._every = 10**6
+        if engine._live.agent.drafted is not None:
+            engine._live.agent.drafted.make()
         client.requests(300)
         engine.wait(engine.head)
         twice.append((engine.head, engine._live.packed()))

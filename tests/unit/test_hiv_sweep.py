@@ -58,6 +58,15 @@ def test_an_agent_without_a_budget_is_run_once_and_a_spec_says_every_option() ->
         ("chary", 100.0, 0),
     ]
     own = {each.name for each in fields(DeepOptions)}
+    tiny = tiny_experiment()
+    changes = {"baseline": "ensemble", "learner": {"ensemble": {"z": 2}}}
+    for each in replace(tiny, conditions=tiny.conditions.changed(changes)).plan():
+        assert set(each.spec.options) == own | {"patient", "audit_every"}
+        assert each.spec.options["ensemble"]["z"] == 2.0
+        family_of("hiv").check(each.spec)
+        assert RunSpec.from_json(each.spec.canonical) == each.spec
+    # Runs from before there was a choice keep their ids.
+    own -= {"learner", "ensemble"}
     for each in planned:
         assert set(each.spec.options) == own | {"patient", "audit_every"}
         family_of("hiv").check(each.spec)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from chary.deep.ensemble.options import EnsembleOptions, ensemble_options
 from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
 from chary.standing import Grounds
 from chary.texts import shown
 
-AGENTS = ("chary", "dqn", "cql", "sac", "random", "constant")
+AGENTS = ("chary", "paper", "dqn", "cql", "sac", "random", "constant")
+# Agents with a shield.
+SHIELDED = ("chary", "paper")
+# How the baseline is learnt that plays, prices or judges.
+LEARNERS = ("ensemble", "networks")
 LOWER_BOUNDS = ("lcb", "cql")
 TARGETS = ("polyak", "period")
 CHARGES_FROM = ("step", "start")
@@ -23,10 +28,14 @@ class DeepOptions:
     """The options of training, in the environment's units of reward.
 
     Args:
-        agent: `chary` is shielded; `dqn` is epsilon-greedy double DQN; `cql` is greedy in a conservative Q
-            and explores nothing; `sac` is discrete soft actor-critic; `random` and `constant` learn, but
-            do not play by what they learn. All of them learn the baseline that they are judged by, as chary
-            does: with the same options and from their own data.
+        agent: `chary` is shielded; `paper` is, too, and learns by three networks as in the paper; `dqn` is
+            epsilon-greedy double DQN; `cql` is greedy in a conservative Q and explores nothing; `sac` is
+            discrete soft actor-critic; `random` and `constant` learn, but do not play by what they learn. All
+            of them learn the baseline that they are judged by, as chary does: by the same learner with the
+            same options and from their own data.
+        learner: How the baseline is learnt: by `ensemble`, a paired ensemble, or by `networks`, three with
+            bonuses. None is `networks` for the agent `paper` and `ensemble` for others.
+        ensemble: Options of that learner, or a table of them.
         episodes: Episodes to play, >= 1, after the warm-up.
         discount: gamma, in [0, 1].
         eta: The budget of one episode, >= 0.
@@ -35,7 +44,9 @@ class DeepOptions:
         after_refusal: `pause` or `close`.
         charge_from: A charge is discounted from the `step` it is booked at, as networks estimate it, or from
             the `start` of the episode, times gamma^t.
-        chains: False explores from the start of each episode until refused.
+        chains: Whether exploring steps are stitched to chains. Without them `networks` explores from the
+            start of each episode until refused, and for `ensemble` every step is a candidate. None is True
+            for `networks` and False for `ensemble`.
         radius: Distance in observations at which a state is a chain's target, >= 0.
         patience: Abandon a chain once this many episodes have ended since it last advanced; None never does.
         clock: The explorer's time input: that of the `episode`, or `meta`, its chain's length.
@@ -75,6 +86,8 @@ class DeepOptions:
     """
 
     agent: str = "chary"
+    learner: str | None = None
+    ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
     episodes: int = 1000
     discount: float = 0.99
     eta: float = 40.0
@@ -82,7 +95,7 @@ class DeepOptions:
     step_bound: float | None = None
     after_refusal: str = "pause"
     charge_from: str = "step"
-    chains: bool = True
+    chains: bool | None = None
     radius: float = 0.5
     patience: int | None = 5
     clock: str = "episode"
@@ -112,13 +125,21 @@ class DeepOptions:
 
     def __post_init__(self) -> None:
         check_choice("agent", self.agent, AGENTS)
+        if self.learner is not None:
+            check_choice("learner", self.learner, LEARNERS)
+        if self.agent == "paper" and self.learns_by != "networks":
+            raise InvalidSetting(
+                f"'learner' must be 'networks' for the agent 'paper', got {self.learner!r}. "
+                "Leave it out, or use the agent 'chary'."
+            )
+        object.__setattr__(self, "ensemble", ensemble_options(self.ensemble))
         check_choice("lower", self.lower, LOWER_BOUNDS)
         check_choice("clock", self.clock, CLOCKS)
         check_choice("target", self.target, TARGETS)
         check_choice("charge_from", self.charge_from, CHARGES_FROM)
         Rule.named(self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal)
-        if not isinstance(self.chains, bool):
-            raise InvalidSetting(f"'chains' must be True or False, got {shown(self.chains)}.")
+        if not isinstance(self.chains, (bool, type(None))):
+            raise InvalidSetting(f"'chains' must be True, False or None, got {shown(self.chains)}.")
         for name in ("episodes", "features", "width", "period", "batch", "replay", "fresh"):
             check_integer(name, getattr(self, name), minimum=1)
         for name in ("warm_up", "pretraining", "action"):
@@ -156,13 +177,33 @@ class DeepOptions:
         rule = Rule.named(
             self.rule, eta=self.eta, step_bound=self.step_bound, after_refusal=self.after_refusal
         )
-        return rule if self.chains else rule._replace(closes=True)
+        return rule if self.chained or self.every_step else rule._replace(closes=True)
 
     @property
     def grounds(self) -> Grounds:
         """Everything that the promise of a budget leans on as far as options tell."""
-        rule = self.rule if self.agent == "chary" else "none"
+        rule = self.rule if self.shielded else "none"
         return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True)
+
+    @property
+    def shielded(self) -> bool:
+        """Whether the agent has a budget."""
+        return self.agent in SHIELDED
+
+    @property
+    def learns_by(self) -> str:
+        """The name of the learner."""
+        return self.learner or ("networks" if self.agent == "paper" else "ensemble")
+
+    @property
+    def chained(self) -> bool:
+        """Whether exploring steps are stitched to chains."""
+        return self.learns_by == "networks" if self.chains is None else self.chains
+
+    @property
+    def every_step(self) -> bool:
+        """Whether every step is a candidate for exploring, without chains."""
+        return self.learns_by != "networks" and not self.chained
 
     @property
     def explorer_beta(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from chary.envs.corridor import corridor
 from chary.envs.inventory import inventory
 from chary.envs.random_mdp import random
-from chary.envs.registration import GYMNASIUM_IDS, register
+from chary.envs.registration import CONTINUOUS_IDS, GYMNASIUM_IDS, register
 from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import ACTIONS, sepsis
 from chary.envs.siblings import SIBLINGS
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chary.envs.tabular_env import TabularEnv
 
 __all__ = [
+    "CONTINUOUS_IDS",
     "GYMNASIUM_IDS",
     "PROBLEMS",
     "TabularEnv",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar
 
-from chary.deep.options import AGENTS, DeepOptions
+from chary.deep.options import AGENTS, LEARNERS, SHIELDED, DeepOptions
 from chary.envs.hiv.parameters import EFFICACIES, PATIENTS
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
@@ -21,6 +21,8 @@ PROBLEMS = ("hiv",)
 
 # Options of a run in addition to those of DeepOptions.
 OWN_OPTIONS = ("patient", "audit_every")
+# Options that are left out where three networks learn: runs from before there were others keep their ids.
+LEARNERS_OWN = ("learner", "ensemble")
 # Options of the learner that conditions and budgets set, and tables of options cannot.
 DECIDED = ("agent", "episodes", "discount", "eta", "warm_up")
 LEARNER = tuple(name for name in names_of(DeepOptions) if name not in DECIDED)
@@ -42,7 +44,12 @@ class HIVConditions(AnyConditions):
         discount: gamma, in [0, 1].
         audit_every: One in this many episodes is compared with the truth, >= 1.
         learner: Options of the learner that all algorithms share, see `chary.deep.DeepOptions`.
+        baseline: How the baseline is learnt that plays, prices and judges, as `DeepOptions.learner`; the
+            agent `paper` has its own way.
     """
+
+    # Experiments from before there was a choice.
+    earlier: ClassVar[Mapping[str, Any]] = {"baseline": "networks"}
 
     problem: str
     patient: str | int = 5
@@ -54,6 +61,7 @@ class HIVConditions(AnyConditions):
     discount: float = 0.99
     audit_every: int = 10
     learner: Mapping[str, Any] = field(default_factory=dict)
+    baseline: str = "ensemble"
 
     def __post_init__(self) -> None:
         check_choice("problem", self.problem, PROBLEMS)
@@ -69,6 +77,7 @@ class HIVConditions(AnyConditions):
             )
         if not isinstance(self.learner, Mapping):
             raise InvalidSetting(f"'learner' must be a table of options, got {shown(self.learner)}.")
+        check_choice("baseline", self.baseline, LEARNERS)
         for option in self.learner:
             check_choice("an option of 'learner'", option, LEARNER)
 
@@ -76,7 +85,7 @@ class HIVConditions(AnyConditions):
         """Return these conditions with some changed; options of the learner that are not named stay."""
         given = dict(changes)
         if isinstance(given.get("learner"), Mapping):
-            given["learner"] = {**self.learner, **given["learner"]}
+            given["learner"] = merged(self.learner, given["learner"])
         return replace(self, **given)
 
 
@@ -84,7 +93,7 @@ class HIVConditions(AnyConditions):
 class HIVAlgorithm(AnyAlgorithm):
     """One line of the figures: a deep agent and its options, see `AnyAlgorithm`."""
 
-    budgeted_agents = ("chary",)
+    budgeted_agents = SHIELDED
 
     @staticmethod
     def agents() -> tuple[str, ...]:
@@ -103,8 +112,8 @@ class HIVAlgorithm(AnyAlgorithm):
             CharyError: if they do not fit together.
         """
         options: dict[str, Any] = {
-            **conditions.learner,
-            **self.options,
+            "learner": None if self.agent == "paper" else conditions.baseline,
+            **merged(conditions.learner, self.options),
             "agent": self.agent,
             "episodes": conditions.episodes,
             "discount": conditions.discount,
@@ -117,12 +126,34 @@ class HIVAlgorithm(AnyAlgorithm):
         for name in FLOATS:
             if isinstance(options.get(name), int) and not isinstance(options[name], bool):
                 options[name] = float(options[name])
-        learner = DeepOptions(**options)
         return {
-            **{name: getattr(learner, name) for name in names_of(DeepOptions)},
+            **resolved_options(DeepOptions(**options)),
             "patient": conditions.patient,
             "audit_every": conditions.audit_every,
         }
+
+
+def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options over shared ones; of the ensemble's those that are not named stay.
+
+    Example:
+        >>> merged({"beta": 1.0, "ensemble": {"z": 3.0}}, {"ensemble": {"members": 5}})
+        {'beta': 1.0, 'ensemble': {'z': 3.0, 'members': 5}}
+    """
+    options = {**shared, **own}
+    tables = [each["ensemble"] for each in (shared, own) if isinstance(each.get("ensemble"), Mapping)]
+    if len(tables) == 2:
+        options["ensemble"] = {**tables[0], **tables[1]}
+    return options
+
+
+def resolved_options(learner: DeepOptions) -> dict[str, Any]:
+    """Return all options of a learner as plain values, what depends on the agent included."""
+    options = {name: getattr(learner, name) for name in names_of(DeepOptions)}
+    options["chains"] = learner.chained
+    if learner.learns_by == "networks":
+        return {name: value for name, value in options.items() if name not in LEARNERS_OWN}
+    return {**options, "learner": learner.learns_by, "ensemble": asdict(learner.ensemble)}
 
 
 def one_patient(name: object) -> str | int:
@@ -148,10 +179,11 @@ def learner_options(spec: RunSpec) -> DeepOptions:
     options, known = spec.options, (*names_of(DeepOptions), *OWN_OPTIONS)
     for name in options:
         check_choice("option of a deep run", name, known)
-    missing = [name for name in known if name not in options]
+    missing = [name for name in known if name not in options and name not in LEARNERS_OWN]
     if missing:
         raise InvalidSetting(f"{missing[0]!r} must be among the options of a deep run. Add it.")
-    learner = DeepOptions(**{name: options[name] for name in names_of(DeepOptions)})
+    given = {name: options[name] for name in names_of(DeepOptions) if name in options}
+    learner = DeepOptions(**{"learner": "networks", **given})
     stated = {"agent": spec.agent, "episodes": spec.episodes, "warm_up": spec.warmup}
     for name, value in stated.items():
         if getattr(learner, name) != value:

@@ -108,7 +108,7 @@ class DeepRun:
     def summary(self) -> dict[str, Any]:
         """Return the run in one flat dictionary of plain numbers, after the environment's labels."""
         raw, log, audit = self.raw_returns, self.log, self.audit
-        shielded = self.options.agent == "chary"
+        shielded = self.options.shielded
         eta = self.options.eta if shielded else None
         return {
             **dict(self.environment.labels),
