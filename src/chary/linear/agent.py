@@ -208,7 +208,10 @@ class LinearAgent(Reports[Floats, Pinned]):
         model, found = self.options.model, self.misfit
         return replace(
             told,
-            prior=prior_in_words(model, self._worlds.features, pseudo=self._pseudo is not None),
+            prior=model.describe(
+                self._worlds.features.describe(),
+                None if self._pseudo is None else "pseudo-transitions of your own",
+            ),
             coverage=None if found.found else found.describe(),
             contradicted=found.describe() if found.found else None,
             also=(
@@ -474,12 +477,3 @@ class LinearAgent(Reports[Floats, Pinned]):
         if number >= due:
             worlds.learn(joined(self._waiting))
             self._waiting, self._plan = [], None
-
-
-def prior_in_words(model: Any, features: Features, *, pseudo: bool) -> str:
-    """Return what a promise leans on besides the data: the linear model and its prior."""
-    told = "pseudo-transitions of your own" if pseudo else f"pseudo-observations of weight {model.prior:g}"
-    return (
-        f"the reward and the next features of an action are linear in {features.describe()}, and all values "
-        f"are on the same features; {told}"
-    )

@@ -110,6 +110,14 @@ class LinearModel:
         """The part of the judging worlds that must agree."""
         return Panel.of(self.risk, worlds=self.worlds)
 
+    def describe(self, features: str | None = None, prior: str | None = None) -> str:
+        """Return the model and its prior in words, for the standing."""
+        told = features or f"{self.features} random Fourier features"
+        return (
+            f"the reward and the next features of an action are linear in {told}, and so are all values; "
+            f"{prior or f'pseudo-observations of weight {self.prior:g} of every coefficient'}"
+        )
+
     def nodes_for(self, features: int) -> int:
         """Return the number of nodes for that many features."""
         return 4 * features if self.nodes is None else self.nodes
