@@ -241,7 +241,7 @@ def test_settings_out_of_range_are_refused(
 
 def test_wrong_problems_and_features_are_refused() -> None:
     options = LinearOptions(model=LinearModel(**SMALL))
-    sizes = {"observation_size": 2, "n_actions": 3, "horizon": H}
+    sizes: dict[str, Any] = {"observation_size": 2, "n_actions": 3, "horizon": H}
     for name in sizes:
         with pytest.raises(InvalidSetting, match=name):
             LinearAgent(options, **{**sizes, name: 0})

@@ -37,7 +37,8 @@ class DeepOptions:
             of them learn the baseline that they are judged by, as chary does: by the same learner with the
             same options and from their own data.
         learner: How the baseline is learnt: by `ensemble`, a paired ensemble, by `networks`, three with
-            bonuses, or by `linear`, linear worlds, which agents with networks of their own do not have. None is `networks` for the agent `paper` and `ensemble` for others.
+            bonuses, or by `linear`, linear worlds, which agents with networks of their own cannot have. None
+            is `networks` for the agent `paper` and `ensemble` for others.
         ensemble: Options of that learner, or a table of them.
         linear: The `LinearModel` of that learner, or a table of its options; None for others.
         episodes: Episodes to play, >= 1, after the warm-up.
@@ -181,8 +182,8 @@ class DeepOptions:
             )
         if self.agent not in WITHOUT_NETWORKS:
             raise InvalidSetting(
-                f"'learner' must be 'ensemble' or 'networks' for the agent {self.agent!r}, which has networks of "
-                "its own, got 'linear'."
+                f"'learner' must be 'ensemble' or 'networks' for the agent {self.agent!r}, with networks "
+                "of its own, got 'linear'."
             )
 
     def check_action(self, n_actions: int) -> None:

@@ -77,6 +77,8 @@ class LinearAgent(Reports[Floats, Pinned]):
         horizon: H, the largest number of steps of an episode.
         features: Of an observation, see `chary.linear.fourier`, `one_hot` and `own`; None makes random
             Fourier features as `options.model` describes them.
+        ahead: Value features, on which values of the next observation are projected; None takes `features`.
+            Where values bend more than what is learnt, these may be many and those few.
         pseudo: A prior of transitions, in place of the one on coefficients.
         seed: The seed of all of the agent's randomness, >= 0.
 
@@ -100,6 +102,7 @@ class LinearAgent(Reports[Floats, Pinned]):
     episodes_begun: int
     _worlds: LinearWorlds | None
     _pseudo: Pseudo | None
+    _ahead: Features | None
     _plan: LinearPlan | None
     _plans: int
     _warmed: bool
@@ -112,20 +115,21 @@ class LinearAgent(Reports[Floats, Pinned]):
         n_actions: int,
         horizon: int,
         features: Features | None = None,
+        ahead: Features | None = None,
         pseudo: Pseudo | None = None,
         seed: int = 0,
     ) -> None:
         size = check_integer("observation_size", observation_size, minimum=1)
         self._declare(options, (size,), n_actions, horizon, seed)
-        if features is not None:
-            check_type("features", features, Features, "Features, such as chary.linear.fourier returns")
-            if features.size != size:
-                raise InvalidSetting(
-                    f"'features' must be of observations of length {size}, got {features.size}."
-                )
-        elif options.model.length_scale is not None:
+        for name, given in (("features", features), ("ahead", ahead)):
+            if given is None:
+                continue
+            check_type(name, given, Features, "Features, such as chary.linear.fourier returns")
+            if given.size != size:
+                raise InvalidSetting(f"{name!r} must be of observations of length {size}, got {given.size}.")
+        if features is None and options.model.length_scale is not None:
             features = fourier(size, options.model.features, options.model.length_scale, seed=self.seed)
-        self._pseudo = pseudo
+        self._pseudo, self._ahead = pseudo, ahead
         if features is not None:
             self._take_on(features)
 
@@ -137,6 +141,7 @@ class LinearAgent(Reports[Floats, Pinned]):
         *,
         horizon: int | None = None,
         features: Features | None = None,
+        ahead: Features | None = None,
         seed: int = 0,
     ) -> LinearAgent:
         """Return an agent for a Gymnasium environment with Box observations and Discrete actions from 0.
@@ -146,6 +151,7 @@ class LinearAgent(Reports[Floats, Pinned]):
             options: The model, the budget and the chains.
             horizon: H; None takes the time limit that the environment was registered with.
             features: As in the constructor.
+            ahead: As in the constructor.
             seed: The seed of all of the agent's randomness.
 
         Raises:
@@ -156,9 +162,8 @@ class LinearAgent(Reports[Floats, Pinned]):
         shape, n_actions = spaces_of(env)
         steps = horizon_of(env) if horizon is None else horizon
         size = math.prod(shape)
-        agent = cls(
-            options, observation_size=size, n_actions=n_actions, horizon=steps, features=features, seed=seed
-        )
+        sizes: Any = {"observation_size": size, "n_actions": n_actions, "horizon": steps}
+        agent = cls(options, **sizes, features=features, ahead=ahead, seed=seed)
         agent._form = agent._form._replace(shape=shape)
         return agent
 
@@ -210,6 +215,7 @@ class LinearAgent(Reports[Floats, Pinned]):
             told,
             prior=model.describe(
                 self._worlds.features.describe(),
+                None if self._ahead is None else self._ahead.describe(),
                 None if self._pseudo is None else "pseudo-transitions of your own",
             ),
             coverage=None if found.found else found.describe(),
@@ -254,7 +260,7 @@ class LinearAgent(Reports[Floats, Pinned]):
             return
         features = None if self._worlds is not None else self._features_of(steps)
         if self._worlds is not None:
-            self._worlds.features(steps.observation[:1])
+            self._check_features(steps.observation)
         self._changing = True
         if features is not None:
             self._take_on(features)
@@ -272,7 +278,7 @@ class LinearAgent(Reports[Floats, Pinned]):
         """
         name = self._episodes.unused(episode)
         seen = self._form.observation("observation", observation)
-        self._ready_worlds().features(seen[None])
+        self._check_features(seen[None])
         plan = self.plan
         self._changing = True
         self.shield.begin(name, plan, self._plans)
@@ -336,7 +342,7 @@ class LinearAgent(Reports[Floats, Pinned]):
         now = self._episodes.named("observe", episode)
         t = self._episodes.step_of(now, t)
         step = self._form.transition(transition)
-        self._ready_worlds().features(step.next_state[None])
+        self._check_features(step.next_state[None])
         if not self._episodes.is_news(now, t, step, taken):
             return
         self._changing = True
@@ -375,12 +381,15 @@ class LinearAgent(Reports[Floats, Pinned]):
         write_new(path, lambda: pack(KIND, *self._record()), overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path, *, features: Features | None = None) -> LinearAgent:
+    def load(
+        cls, path: str | Path, *, features: Features | None = None, ahead: Features | None = None
+    ) -> LinearAgent:
         """Return the agent that was saved; nothing in the file can run code.
 
         Args:
             path: What `save` wrote.
             features: Own features given again, which a file cannot contain; for others None.
+            ahead: The same for value features.
 
         Raises:
             InvalidData: if the file is missing, truncated, changed, of another schema or of another kind, or
@@ -388,7 +397,10 @@ class LinearAgent(Reports[Floats, Pinned]):
         """
         from chary.linear.saving import restored
 
-        return load_sealed(path, KIND, "a linear agent", lambda *file: restored(*file, features=features))[0]
+        def build(about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> LinearAgent:
+            return restored(about, arrays, features=features, ahead=ahead)
+
+        return load_sealed(path, KIND, "a linear agent", build)[0]
 
     def _record(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         from chary.linear.saving import record
@@ -408,7 +420,7 @@ class LinearAgent(Reports[Floats, Pinned]):
         self.seed = check_seed(seed)
         self._episodes = Episodes.of_arrays(self.horizon)
         self._order = Order(self.n_actions)
-        self._worlds, self._pseudo, self._plan = None, None, None
+        self._worlds, self._pseudo, self._ahead, self._plan = None, None, None, None
         self._plans, self._before, self.episodes_begun = 0, 0, 0
         self._waiting: list[Steps] = []
         self._explorers: dict[int, Floats] = {}
@@ -429,7 +441,7 @@ class LinearAgent(Reports[Floats, Pinned]):
     def _take_on(self, features: Features) -> None:
         generator = generator_for(self.seed, "worlds")
         self._worlds = LinearWorlds(
-            features, self.n_actions, self.options.model, generator, pseudo=self._pseudo
+            features, self.n_actions, self.options.model, generator, pseudo=self._pseudo, ahead=self._ahead
         )
 
     def _features_of(self, steps: Steps) -> Features:
@@ -443,6 +455,13 @@ class LinearAgent(Reports[Floats, Pinned]):
                 "Call warm_start with a log, whose median distance is taken, or set it."
             )
         return self._worlds
+
+    def _check_features(self, observations: Floats) -> None:
+        """Raise a CharyError unless features of these observations can be computed."""
+        worlds = self._ready_worlds()
+        worlds.features(observations)
+        if worlds.ahead is not worlds.features:
+            worlds.ahead(observations)
 
     def _allowed(self, name: str, s: Floats, action: object) -> int:
         return check_index(name, action, self.n_actions, error=InvalidAction)

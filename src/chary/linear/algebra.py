@@ -1,15 +1,15 @@
 """The algebra of linear worlds, written once for NumPy and JAX; `xp` is one of the two.
 
-World k explains the reward and the features behind a step by ridge regressions on the features phi of the
-state, one per action a, in which every transition i has a weight w_ik ~ Exp(1) of its own:
+World k explains the reward and the value features psi behind a step by ridge regressions on the features phi
+of the state, one per action a, in which every transition i has a weight w_ik ~ Exp(1) of its own:
 
-    G = sum w phi phi^T + prior,   B = sum w phi phi'^T,   c = sum w phi r
+    G = sum w phi phi^T + prior,   B = sum w phi psi'^T,   c = sum w phi r
     theta_t = G^-1 (c + gamma B v_{t+1} + g_t p),   Q_t(s, a) = phi(s) . theta_t, clipped
 
-v_{t+1} are the coefficients of V_{t+1} on the same features: its values at the nodes, projected. p is the
+v_{t+1} are the coefficients of V_{t+1} on psi, by default phi: its values at the nodes, projected. p is the
 prior's part, and g_t = 1 + gamma + ... the discounted number of steps left. Since no target needs a
 transition again, memory does not grow with the data. L worlds, of which the first K judge; A actions, F
-features, M nodes. The slow twin is `reference.linear`.
+features, V value features, M nodes. The slow twin is `reference.linear`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sums(NamedTuple):
 
     Args:
         gram: G, (A, L, F, F), the prior's part included.
-        moves: B, (A, L, F, F).
+        moves: B, (A, L, F, V).
         earned: c, (A, L, F).
         pull: p, (A, L, F): the prior's pseudo-observations of values, per unit of g_t.
         lost: The sum of w phi over lost outcomes, (A, L, F).
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """G^-1 times the other sums: `moves` (A, L, F, F), the others (A, L, F)."""
+    """G^-1 times the other sums: `moves` (A, L, F, V), the others (A, L, F)."""
 
     moves: Array
     earned: Array
@@ -52,7 +52,7 @@ class Course(NamedTuple):
 
     Args:
         nodes: The features of the nodes, (M, F).
-        projector: From values at the nodes to coefficients, (F, M).
+        projector: From values at the nodes to coefficients, (V, M).
         low: The least value of every stage, (H + 1,), 0 at the end.
         high: The largest one.
         weight: g_t, (H + 1,).
@@ -91,44 +91,46 @@ def waves(xp: Any, frequency: Array, phase: Array, x: Array) -> Array:
 
 
 def weighed(xp: Any, phi: Array, after: Array, rewards: Array, drawn: Array) -> tuple[Array, Array, Array]:
-    """Return the sums G, B (L, F, F) and c (L, F) of transitions of one action.
+    """Return the sums G (L, F, F), B (L, F, V) and c (L, F) of transitions of one action.
 
-    `phi` and `after` have shape (n, F), `drawn` (n, L) are the weights.
+    `phi` has shape (n, F), `after` (n, V), and `drawn` (n, L) are the weights.
     """
-    n, features = phi.shape
+    (n, features), ahead = phi.shape, after.shape[1]
     rows = (drawn.T[:, None, :] * phi.T[None]).reshape(-1, n)
     both = rows @ xp.concatenate([phi, after, rewards[:, None]], axis=1)
-    both = both.reshape(drawn.shape[1], features, 2 * features + 1)
-    return both[:, :, :features], both[:, :, features : 2 * features], both[:, :, -1]
+    both = both.reshape(drawn.shape[1], features, features + ahead + 1)
+    return both[:, :, :features], both[:, :, features:-1], both[:, :, -1]
 
 
-def first_sums(xp: Any, gammas: Array, levels: Array, low: float, high: float, strength: float) -> Sums:
+def first_sums(
+    xp: Any, gammas: Array, levels: Array, low: float, high: float, strength: float, ahead: int
+) -> Sums:
     """Return the sums without data: two pseudo-observations of every coefficient, at the ends of its range.
 
     Their weights are `strength` times `gammas` (2, A, L, F), draws of Gamma(1/2). The ends are the least and
     the largest value for features that are `levels` (F,), which stand for a value alone, and plus and minus
-    half the range for waves around one.
+    half the range for waves around one. `ahead` is V.
     """
     half = (high - low) / 2.0
     ends = xp.where(levels, low, -half), xp.where(levels, high, half)
     weight = strength * gammas
     total = weight[0] + weight[1]
     nothing = xp.zeros_like(total)
-    square = xp.zeros((*total.shape, total.shape[-1]))
+    moves = xp.zeros((*total.shape, ahead))
     gram = total[..., None] * xp.eye(total.shape[-1])
-    return Sums(gram, square, nothing, weight[0] * ends[0] + weight[1] * ends[1], nothing)
+    return Sums(gram, moves, nothing, weight[0] * ends[0] + weight[1] * ends[1], nothing)
 
 
 def solved(xp: Any, sums: Sums) -> Solved:
     """Solve the regressions of all worlds."""
     sides = xp.stack([sums.earned, sums.pull, sums.lost], axis=-1)
     found = xp.linalg.solve(sums.gram, xp.concatenate([sums.moves, sides], axis=-1))
-    size = sums.gram.shape[-1]
+    size = sums.moves.shape[-1]
     return Solved(found[..., :size], *(found[..., size + i] for i in range(3)))
 
 
 def coefficients(parts: Solved, ahead: Array, discount: float, weight: Array, lost: Array) -> Array:
-    """Return theta (A, L, F) of one stage; `ahead` (L, F) is v of the next one.
+    """Return theta (A, L, F) of one stage; `ahead` (L, V) is v of the next one.
 
     `lost` is the worth of lost outcomes.
     """
@@ -175,7 +177,7 @@ def values_at(xp: Any, theta: Array, phi: Array, low: Array, high: Array) -> Arr
 def stage(
     xp: Any, parts: Solved, course: Course, attitude: Attitude, discount: float, ahead: Array, t: Array
 ) -> tuple[Array, Array]:
-    """Return theta (A, L, F) of stage t and v (L, F), from v of the next: one step of the backward pass."""
+    """Return theta (A, L, F) of stage t and v (L, V), from v of the next: one step of the backward pass."""
     theta = coefficients(parts, ahead, discount, course.weight[t], course.low[t])
     q = values_at(xp, theta, course.nodes, course.low[t], course.high[t])
     _, values = chosen(xp, q, attitude)

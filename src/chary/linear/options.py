@@ -110,11 +110,14 @@ class LinearModel:
         """The part of the judging worlds that must agree."""
         return Panel.of(self.risk, worlds=self.worlds)
 
-    def describe(self, features: str | None = None, prior: str | None = None) -> str:
+    def describe(
+        self, features: str | None = None, ahead: str | None = None, prior: str | None = None
+    ) -> str:
         """Return the model and its prior in words, for the standing."""
         told = features or f"{self.features} random Fourier features"
         return (
-            f"the reward and the next features of an action are linear in {told}, and so are all values; "
+            f"the reward and the value features behind an action are linear in {told}, and values in "
+            f"{ahead or 'the same features'}; "
             f"{prior or f'pseudo-observations of weight {self.prior:g} of every coefficient'}"
         )
 

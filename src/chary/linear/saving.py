@@ -52,6 +52,9 @@ def record(agent: LinearAgent) -> tuple[Arrays, dict[str, Any]]:
     if worlds is not None:
         waves, about["features"] = worlds.features.record()
         about["generators"] = worlds.states()
+        if agent._ahead is not None:
+            waves, about["ahead"] = agent._ahead.record()
+            arrays |= {f"ahead.{name}": array for name, array in waves.items()}
         arrays |= {f"features.{name}": array for name, array in waves.items()}
         arrays |= {f"worlds.{name}": array for name, array in worlds.to_arrays().items()}
         waiting = joined([no_steps(agent._form.size), *agent._waiting])
@@ -89,7 +92,13 @@ def record(agent: LinearAgent) -> tuple[Arrays, dict[str, Any]]:
     return arrays, about
 
 
-def restored(about: Mapping[str, Any], arrays: Arrays, *, features: Features | None = None) -> LinearAgent:
+def restored(
+    about: Mapping[str, Any],
+    arrays: Arrays,
+    *,
+    features: Features | None = None,
+    ahead: Features | None = None,
+) -> LinearAgent:
     """Return the agent that `record` was called with; malformed values raise whatever they lead to."""
     agent = LinearAgent.__new__(LinearAgent)
     count = _count
@@ -105,6 +114,9 @@ def restored(about: Mapping[str, Any], arrays: Arrays, *, features: Features | N
         weights = as_array("pseudo.weights", arrays, (len(steps.action),), np.float64)
         agent._pseudo = Pseudo(steps, weights)
     if about["features"] is not None:
+        if about.get("ahead") is not None:
+            function = None if ahead is None else ahead.function
+            agent._ahead = Features.restored(about["ahead"], under("ahead.", arrays), function)
         given = None if features is None else features.function
         found = Features.restored(about["features"], under("features.", arrays), given)
         agent._take_on(found)

@@ -116,6 +116,7 @@ class LinearWorlds:
         model: Worlds, prior and range of rewards.
         generator: All weights come from it.
         pseudo: A prior of transitions, in place of the one on coefficients.
+        ahead: The value features; None takes `features`.
 
     Example:
         >>> from chary.linear.features import fourier
@@ -127,7 +128,7 @@ class LinearWorlds:
 
     __slots__ = (
         *("_actions", "_generator", "_held_priority", "_model", "_own", "_priority"),
-        *("features", "held", "learnt", "losses", "nodes", "sums"),
+        *("ahead", "features", "held", "learnt", "losses", "nodes", "sums"),
     )
 
     def __init__(
@@ -138,22 +139,26 @@ class LinearWorlds:
         generator: np.random.Generator,
         *,
         pseudo: Pseudo | None = None,
+        ahead: Features | None = None,
     ) -> None:
         self.features, self._model, self._generator = features, model, generator
+        self.ahead = features if ahead is None else ahead
         # Nodes and transitions held out are drawn apart: with and without them weights are the same.
         self._own = beside(generator, "linear")
         self._actions = n_actions
         shape = (2, n_actions, model.lanes, features.number)
         gammas = self._own.standard_gamma(0.5, shape)
         strength = model.prior if pseudo is None else 0.0
-        self.sums: Sums = first_sums(np, gammas, features.levels, model.low, model.high, strength)
+        self.sums: Sums = first_sums(
+            np, gammas, features.levels, model.low, model.high, strength, self.ahead.number
+        )
         # Sums are changed in place.
         self.sums = Sums(*(np.array(each) for each in self.sums))
         self.learnt, self.losses = 0, 0
         self.held, self._held_priority = no_steps(features.size), np.zeros(0)
         self.nodes, self._priority = np.zeros((0, features.size)), np.zeros(0)
-        if features.kind == "one_hot":
-            self.nodes = np.arange(features.number, dtype=np.float64)[:, None]
+        if self.ahead.kind == "one_hot":
+            self.nodes = np.arange(self.ahead.number, dtype=np.float64)[:, None]
         if pseudo is not None:
             drawn = self._own.standard_gamma(pseudo.shape[:, None], (len(pseudo.shape), model.lanes))
             self.add(pseudo.steps, drawn)
@@ -183,9 +188,9 @@ class LinearWorlds:
     def add(self, steps: Steps, drawn: Floats) -> None:
         """Add transitions with given weights (n, L)."""
         known = ~steps.lost
-        phi, after = self.features(steps.observation), np.zeros((len(known), self.features.number))
+        phi, after = self.features(steps.observation), np.zeros((len(known), self.ahead.number))
         goes_on = known & ~steps.ended
-        after[goes_on] = self.features(steps.after[goes_on])
+        after[goes_on] = self.ahead(steps.after[goes_on])
         rewards = np.where(known, steps.reward, 0.0)
         for a in range(self._actions):
             mine = np.flatnonzero(steps.action == a)
@@ -214,7 +219,7 @@ class LinearWorlds:
                 "Give fewer features, or a stronger prior."
             ) from problem
         shape = (horizon, self._actions, model.lanes, self.features.number)
-        theta, ahead = np.empty(shape), np.zeros(shape[2:])
+        theta, ahead = np.empty(shape), np.zeros((model.lanes, self.ahead.number))
         for t in reversed(range(horizon)):
             theta[t], ahead = stage(np, parts, course, model.attitude, discount, ahead, t)
         if not np.isfinite(theta).all():
@@ -229,14 +234,14 @@ class LinearWorlds:
         weight = np.array(steps_left(horizon, discount))
         nodes = self.nodes if len(self.nodes) else np.zeros((1, self.features.size))
         phi = self.features(nodes)
-        projector = np.linalg.pinv(phi, rcond=SMALLEST)
+        projector = np.linalg.pinv(self.ahead(nodes), rcond=SMALLEST)
         return Course(phi, projector, self._model.low * weight, self._model.high * weight, weight)
 
     def _topped(self, parts: Solved, course: Course, theta: Floats, discount: float) -> Floats:
         """Return the baseline's coefficients where what was lost is worth the most, (H, A, K, F)."""
         K = self._model.worlds
         judging = Solved(*(each[:, :K] for each in parts))
-        top, ahead = np.empty((*theta.shape[:2], K, theta.shape[3])), np.zeros((K, theta.shape[3]))
+        top, ahead = np.empty((*theta.shape[:2], K, theta.shape[3])), np.zeros((K, self.ahead.number))
         for t in reversed(range(len(theta))):
             q = values_at(np, theta[t, :, :K], course.nodes, course.low[t], course.high[t])
             baseline = best(np, q, -self._model.pessimism)
@@ -251,11 +256,11 @@ class LinearWorlds:
 
     def _sample(self, reached: Floats) -> None:
         """Let observations into the nodes, so that these are a uniform sample of all that were reached."""
-        if self.features.kind == "one_hot":
+        if self.ahead.kind == "one_hot":
             return
         priority = np.concatenate([self._priority, self._own.random(len(reached))])
         both = np.concatenate([self.nodes, reached])
-        most = self._model.nodes_for(self.features.number)
+        most = self._model.nodes_for(self.ahead.number)
         keep = np.sort(np.argsort(-priority, kind="stable")[:most])
         self.nodes, self._priority = both[keep], priority[keep]
 
@@ -290,7 +295,7 @@ class LinearWorlds:
             InvalidData: if that is not of worlds of this model.
         """
         A, L, F, d = self._actions, self._model.lanes, self.features.number, self.features.size
-        shapes = [(A, L, F, F)] * 2 + [(A, L, F)] * 3
+        shapes = [(A, L, F, F), (A, L, F, self.ahead.number), *[(A, L, F)] * 3]
         sums = [
             as_array(name, arrays, shape, np.float64)
             for name, shape in zip(Sums._fields, shapes, strict=True)
@@ -304,7 +309,7 @@ class LinearWorlds:
             for name, like in zip(Steps._fields, blank, strict=True)
         ]
         nodes = as_array("nodes", arrays, (None, d), np.float64)
-        ranks = 0 if self.features.kind == "one_hot" else len(nodes)
+        ranks = 0 if self.ahead.kind == "one_hot" else len(nodes)
         priority = as_array("priority", arrays, (ranks,), np.float64)
         numbers = as_array("numbers", arrays, (2,), np.int64)
         if (numbers < 0).any() or not np.isfinite(nodes).all():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chary.arrays import Floats, Ints
+from chary.arrays import Bools, Floats, Ints
 
 
 class Data(NamedTuple):
@@ -23,7 +23,7 @@ class Data(NamedTuple):
     action: Ints
     reward: Floats
     after: Floats
-    lost: Floats
+    lost: Bools
     weight: Floats
 
 

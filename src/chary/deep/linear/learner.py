@@ -122,7 +122,7 @@ def first_state(options: DeepOptions, sizes: Sizes, key: jax.Array) -> LinearSta
     phase = jax.random.uniform(phase_key, (F - 1,), jnp.float64, 0.0, 2.0 * jnp.pi)
     nothing = jnp.zeros((H, A, K, F))
     return LinearState(
-        sums=first_sums(jnp, gammas, levels, model.low, model.high, model.prior),
+        sums=first_sums(jnp, gammas, levels, model.low, model.high, model.prior, F),
         memory=first_memory(max(options.warm_up, 1) * H + H, d),
         nodes=Reservoir.empty(model.nodes_for(F), d),
         held=Reservoir.empty(model.held_most, 2 * d + 4),
@@ -240,7 +240,8 @@ def baseline_of(
     def one(seen: jax.Array, t: jax.Array) -> jax.Array:
         phi = waves(jnp, plan.frequency, plan.phase, seen.astype(jnp.float64)[None])
         q = _q(options, plan.theta, phi, jnp.minimum(t, horizon - 1), horizon)[..., 0]
-        return best(jnp, q, -model_of(options).pessimism).astype(jnp.int32)
+        found: jax.Array = best(jnp, q, -model_of(options).pessimism).astype(jnp.int32)
+        return found
 
     return jax.vmap(one)(observations, times)
 
@@ -318,7 +319,7 @@ def _backwards(
         return now, theta
 
     end = jnp.zeros((model.lanes, model.features))
-    _, theta = lax.scan(back, end, jnp.arange(horizon), reverse=True)
+    theta: jax.Array = lax.scan(back, end, jnp.arange(horizon), reverse=True)[1]
     return theta
 
 

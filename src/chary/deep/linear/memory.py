@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
 
 class Reservoir(NamedTuple):
-    """A uniform sample of rows that came by: those of the largest `priority`, negative where there is none."""
+    """A uniform sample of rows that came by: those of the largest `priority`, -1 for none."""
 
     rows: jax.Array
     priority: jax.Array
@@ -81,7 +81,9 @@ def scale_of(scale: jax.Array, memory: Memory, given: float | None) -> Any:
     # Places beyond `used` repeat those before, so that they add no new distances.
     places = jnp.arange(memory.reward.shape[0]) % jnp.maximum(memory.used, 1)
     return lax.cond(
-        scale > 0.0, lambda: scale, lambda: median_distance(jnp, memory.observation[places]).astype(jnp.float64)
+        scale > 0.0,
+        lambda: scale,
+        lambda: median_distance(jnp, memory.observation[places]).astype(jnp.float64),
     )
 
 
@@ -136,7 +138,10 @@ def taught(
         phi, rewards = phi_of(memory.observation[places]), memory.reward[places]
         gram, moves, earned = weighed(jnp, phi, after, rewards, drawn)
         return now._replace(
-            gram=now.gram.at[a].add(gram), moves=now.moves.at[a].add(moves), earned=now.earned.at[a].add(earned)
+            gram=now.gram.at[a].add(gram),
+            moves=now.moves.at[a].add(moves),
+            earned=now.earned.at[a].add(earned),
         )
 
-    return lax.fori_loop(0, last[-1], add, sums)
+    whole: Sums = lax.fori_loop(0, last[-1], add, sums)
+    return whole
