@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import NOT_TAKEN, EpisodeId, Episodes, OpenEpisode
+from chary.agents._spaces import horizon_of, spaces_of
 from chary.agents._step_api import Reports
 from chary.agents.protocol import Transition
 from chary.arrays import Floats
@@ -157,8 +158,6 @@ class LinearAgent(Reports[Floats, Pinned]):
         Raises:
             InvalidSetting: if the environment has other spaces, or no horizon is known.
         """
-        from chary.deep.playing import horizon_of, spaces_of
-
         shape, n_actions = spaces_of(env)
         steps = horizon_of(env) if horizon is None else horizon
         size = math.prod(shape)
