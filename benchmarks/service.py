@@ -54,6 +54,8 @@ TRIVIAL_SECONDS = 4.0
 SPREADING = 0.2
 # Points of the curve of memory, and the share of an hour after which growth is judged.
 POINTS, SETTLED = 60, 0.25
+# How the system runs this process and those it starts: in turns with others, or (rr, fifo) before them.
+SCHEDULING = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_RR: "rr", os.SCHED_FIFO: "fifo"}
 # Events after the newest snapshot before a kill; snapshots are taken every 10,000 events.
 TAIL = 9000
 
@@ -97,6 +99,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "cores": os.cpu_count(),
+        "scheduling": SCHEDULING[os.sched_getscheduler(0)],
         "loadavg_at_the_start": os.getloadavg(),
     }
 

@@ -14,9 +14,11 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from chary.storage.files import DRAFT
 from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import Experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 REPRODUCTIONS = ROOT / "reproductions"
@@ -25,7 +27,7 @@ MILLION = 1e6
 NOTES = {
     "tabular": "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few "
     "seeds;",
-    "hiv": "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
+    "deep": "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
     "bootstrap interval, widened for few seeds; of the audited episodes",
 }
 
@@ -60,7 +62,7 @@ def broken_runs(row: dict[str, str]) -> str:
     return f"{row['runs_with_violations']} of {row['seeds']} ({low:.2g} to {high:.3g} %)"
 
 
-def cells_of(row: dict[str, str]) -> dict[str, str]:
+def cells_of(row: dict[str, str], _: Any) -> dict[str, str]:
     """Return a row of the summary of a tabular sweep as it is shown, by heading."""
     return {
         "eta": f"{float(row['budget']):g}",
@@ -77,10 +79,11 @@ def cells_of(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of the summary of an HIV sweep as it is shown, by heading."""
-    millions = {
-        key: str(float(value) / MILLION) if value else ""
+def deep_cells_of(row: dict[str, str], conditions: Any) -> dict[str, str]:
+    """Return a row of the summary of a sweep of the deep learner as it is shown, by heading."""
+    problem = conditions.about
+    returns = {
+        key: str(float(value) * problem.factor) if value else ""
         for key, value in row.items()
         if key.startswith(("max_return", "late_return"))
     }
@@ -88,8 +91,8 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
         "eta": f"{float(row['budget']):g}",
         "algorithm": row["algorithm"],
         "seeds": row["seeds"],
-        "maximum return, millions (95 %)": interval(millions, "max_return"),
-        "last tenth (95 %)": interval(millions, "late_return"),
+        f"{problem.with_unit('maximum return')} (95 %)": interval(returns, "max_return"),
+        "last tenth (95 %)": interval(returns, "late_return"),
         "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
         "runs with any (95 %)": broken_runs(row),
         "… incumbent": f"{1000 * float(row['violations_incumbent']) / float(row['audited']):.3g}"
@@ -110,14 +113,18 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-CELLS = {"tabular": cells_of, "hiv": hiv_cells_of}
+CELLS = {"tabular": cells_of, "deep": deep_cells_of}
 
 
-def summary(rows: list[dict[str, str]], family: str) -> str:
+def summary(rows: list[dict[str, str]], experiment: Experiment) -> str:
     """Return the summary as one Markdown table per study and variant."""
-    parts = []
+    parts, show = [], CELLS[experiment.family.name]
     for study, variant in dict.fromkeys((row["study"], row["variant"]) for row in rows):
-        here = [CELLS[family](row) for row in rows if (row["study"], row["variant"]) == (study, variant)]
+        here = [
+            show(row, experiment.conditions)
+            for row in rows
+            if (row["study"], row["variant"]) == (study, variant)
+        ]
         parts.append(f"### {study}{f': {variant}' if variant else ''}")
         parts.append(table(list(here[0]), [list(cells.values()) for cells in here]))
     return "\n\n".join(parts)
@@ -270,7 +277,7 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: s
         NOTES[family] + " violations per 1,000 episodes with an interval from resampling whole runs, "
         "because episodes of one run depend on each other; the runs with any violation with the "
         "Clopper-Pearson interval of their share.",
-        summary(rows_of(report / "tables" / "summary.csv"), family),
+        summary(rows_of(report / "tables" / "summary.csv"), experiment),
     ]
     text = "\n\n".join(parts) + "\n"
     (target / "README.md").write_text(text, encoding="utf-8")

@@ -31,7 +31,7 @@ from chary.agents._canary_saving import record as canary_record
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
 from chary.errors import OutOfOrder
 from chary.storage.files import DRAFT
-from chary.storage.sealed import Described, _digest
+from chary.storage.sealed import _digest
 
 PACKAGE = str(Path(chary.__file__).parent)
 SETTING = Setting.declare(n_states=3, n_actions=2, horizon=3)
@@ -241,7 +241,7 @@ class Walk:
 def state(agent: Any) -> str:
     """Return a digest of all that a save of an agent would contain."""
     arrays, about = canary_record(agent) if isinstance(agent, CanaryAgent) else agent._record()
-    return _digest(arrays, Described.of(about).text)
+    return _digest(arrays, json.loads(json.dumps(about)))
 
 
 def interrupted(

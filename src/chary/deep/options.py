@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from chary.deep.ensemble.options import EnsembleOptions, ensemble_options
+from chary.deep.ensemble.options import CONSTANTS, EnsembleOptions, ensemble_options
 from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
 from chary.linear.options import LinearModel, linear_model
 from chary.shield.rule import Rule
@@ -122,7 +122,7 @@ class DeepOptions:
     batch: int = 64
     replay: int = 100_000
     warm_up: int = 50
-    pretraining: int = 2_000
+    pretraining: int = 10_000
     epsilon_start: float = 1.0
     epsilon_end: float = 0.05
     anneal: float = 0.5
@@ -206,10 +206,12 @@ class DeepOptions:
     def grounds(self) -> Grounds:
         """Everything that the promise of a budget leans on as far as options tell."""
         rule = self.rule if self.shielded else "none"
-        told = Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True)
-        if self.learns_by != "linear" or self.linear is None:
-            return told
-        return replace(told, networks=False, delta=self.linear.risk, prior=self.linear.describe())
+        if self.learns_by == "linear" and self.linear is not None:
+            described = self.linear.describe()
+            told = Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound)
+            return replace(told, delta=self.linear.risk, prior=described)
+        also = (CONSTANTS[self.ensemble.constants],) if self.learns_by == "ensemble" else ()
+        return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True, also=also)
 
     @property
     def shielded(self) -> bool:

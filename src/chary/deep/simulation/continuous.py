@@ -115,6 +115,6 @@ def plane(*, spread: float = 0.1) -> Environment:
 
     Example:
         >>> plane().n_actions
-        4
+        6
     """
     return environment_of(Plane(spread=spread))

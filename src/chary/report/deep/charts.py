@@ -1,4 +1,4 @@
-"""The charts of an HIV sweep, built from its tables; those without data are left out."""
+"""The charts of a sweep of the deep learner, built from its tables; those without data are left out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ import numpy as np
 
 from chary.charts import Chart, Series
 from chary.charts.palette import PALETTE
-from chary.report.hiv.tables import MILLION, TABLE_1, TREATMENTS, measured_entry
+from chary.report.deep.tables import MILLION, TABLE_1, measured_entry
 from chary.report.measured import Measured, Place
 from chary.report.style import Lines, finished, looks_of, panel_of, plain, slug
-from chary.results.hiv import ACTIONS
-from chary.sweeps.hiv import HIVConditions
+from chary.sweeps.deep import DeepConditions
 from chary.sweeps.spec import Experiment
 
 # The distance between the points of two series.
 SHIFT = 0.08
-COLOURS = ("grey", "light blue", "orange", "vermillion")
-# What studies compare: its name, the column of `runs`, and its unit.
+COLOURS = ("grey", "light blue", "orange", "vermillion", "purple", "green")
+# What studies compare beside the maximum return: its name, the column of `runs`, and its unit.
 STUDIED = (
-    ("maximum return, millions", "max_return", 1 / MILLION),
     ("violations per 1,000 episodes", "violation_rate", 1000.0),
     ("held-out charges that cover, %", "held_out_coverage", 100.0),
     ("deviating steps", "deviating_steps", 1.0),
@@ -36,13 +34,13 @@ BAND = "mean over seeds with its 95 % bootstrap band"
 
 def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
     """Return all charts that the sweep has data for, in the order of the report."""
-    assert isinstance(experiment.conditions, HIVConditions)
+    assert isinstance(experiment.conditions, DeepConditions)
     maker = _Maker(Lines(measured, looks_of(experiment)), experiment.conditions)
     charts = [
         maker.returns(),
         maker.violations(),
         maker.best(),
-        maker.table_1(),
+        maker.table_1() if experiment.conditions.about.of_paper else None,
         maker.frontier(),
         maker.budget_use(),
         maker.deficit(),
@@ -59,8 +57,19 @@ def charts_of(experiment: Experiment, measured: Measured) -> list[Chart]:
 class _Maker:
     """The charts of one sweep."""
 
-    def __init__(self, lines: Lines, conditions: HIVConditions) -> None:
+    def __init__(self, lines: Lines, conditions: DeepConditions) -> None:
         self.lines, self.measured, self.conditions = lines, lines.measured, conditions
+        self.problem = conditions.about
+
+    @property
+    def _in_units(self) -> str:
+        return f", in {self.problem.unit}" if self.problem.unit else ""
+
+    @property
+    def _as_in_the_paper(self) -> tuple[str, str]:
+        if not self.problem.of_paper:
+            return "", ""
+        return ", as in the paper's figure (top)", ", as in the paper's figure (bottom)"
 
     @property
     def _window(self) -> str:
@@ -81,11 +90,11 @@ class _Maker:
         return self.lines.over_time(
             "returns",
             "Discounted return",
-            f"{self._window}{BAND.capitalize()}, in millions, as in the paper's figure (top). Algorithms "
+            f"{self._window}{BAND.capitalize()}{self._in_units}{self._as_in_the_paper[0]}. Algorithms "
             "that keep no budget are the same in every panel.",
             "return",
-            "discounted return, millions",
-            factor=1 / MILLION,
+            self.problem.with_unit("discounted return"),
+            factor=self.problem.factor,
             share_y=True,
         )
 
@@ -93,8 +102,8 @@ class _Maker:
         return self.lines.over_time(
             "violations",
             "Cumulative violations of the budget",
-            "Episodes whose true deficit z* exceeded the panel's budget η, as in the paper's figure "
-            f"(bottom). {self._sampled} Their count is multiplied by {self.conditions.audit_every}. "
+            f"Episodes whose true deficit z* exceeded the panel's budget η{self._as_in_the_paper[1]}. "
+            f"{self._sampled} Their count is multiplied by {self.conditions.audit_every}. "
             f"{BAND.capitalize()}. Each episode is compared with a baseline learnt from the algorithm's own "
             "data.",
             "violations",
@@ -105,10 +114,11 @@ class _Maker:
         return self.lines.over_time(
             "best",
             "Largest discounted return so far",
-            f"{BAND.capitalize()}, in millions. Table 1 shows its end.",
+            f"{BAND.capitalize()}{self._in_units}."
+            + (" Table 1 shows its end." if self.problem.of_paper else ""),
             "best_return",
-            "largest so far, millions",
-            factor=1 / MILLION,
+            self.problem.with_unit("largest so far"),
+            factor=self.problem.factor,
             share_y=True,
         )
 
@@ -149,12 +159,12 @@ class _Maker:
     def frontier(self) -> Chart | None:
         return self.lines.frontier(
             "max_return",
-            "maximum return, millions",
-            "maximum discounted return, millions",
+            self.problem.with_unit("maximum return"),
+            self.problem.with_unit("maximum discounted return"),
             better="Up",
             title="Maximum return against violations, over the budgets",
             caption="mean",
-            factor=1 / MILLION,
+            factor=self.problem.factor,
         )
 
     def budget_use(self) -> Chart | None:
@@ -166,7 +176,7 @@ class _Maker:
             "How much of the budget is used",
             "Left: the deficit booked by the ledger per episode, mean over episodes and seeds with its 95 % "
             f"interval. Right: the largest true deficit z* of any audited episode. {self._sampled}",
-            {"Booked, mean": "standardised reward", "True deficit, largest": "standardised reward"},
+            {"Booked, mean": self.problem.rewards, "True deficit, largest": self.problem.rewards},
             keepers,
         )
 
@@ -176,7 +186,7 @@ class _Maker:
             "True deficit of an episode",
             f"z* of audited episodes, eq. (1), {BAND}. {self._sampled}",
             "true_deficit",
-            "z*, standardised reward",
+            f"z*, {self.problem.rewards}",
             budget_line=True,
         )
 
@@ -187,7 +197,7 @@ class _Maker:
             f"z* of audited episodes against the baseline at the end of the warm-up, {BAND}. All algorithms "
             f"of a seed have this reference in common. {self._sampled}",
             "incumbent_deficit",
-            "z*, standardised reward",
+            f"z*, {self.problem.rewards}",
             budget_line=True,
         )
 
@@ -221,8 +231,8 @@ class _Maker:
         return self.lines.over_time(
             "exploring",
             "Deviating steps",
-            f"{self._window}Of 200 steps per episode, those at which another treatment than the baseline's "
-            f"was given: {BAND}.",
+            f"{self._window}Of at most {self.problem.horizon} steps per episode, those at which another "
+            f"{self.problem.decision} than the baseline's was chosen: {BAND}.",
             "deviating_steps",
             "steps per episode",
         )
@@ -232,19 +242,19 @@ class _Maker:
             "baseline",
             "Value of the baseline",
             "True discounted return of the baseline against which audited episodes are judged, in "
-            f"standardised reward: {BAND}. The baseline is learnt by networks, and may fall.",
+            f"{self.problem.rewards}: {BAND}. The baseline is learnt by networks, and may fall.",
             "baseline_value",
             "value of the baseline",
             share_y=True,
         )
 
     def actions(self) -> Chart | None:
-        """Return the treatments that were given, one panel per algorithm; of budgets the smallest."""
+        """Return the actions that were played, one panel per algorithm; of budgets the smallest."""
         panels = []
         for algorithm in self.measured.algorithms():
             place = self.lines.places(algorithm, None)[0]
             series = []
-            for label, name, action in zip(TREATMENTS, COLOURS, range(ACTIONS), strict=True):
+            for action, (label, name) in enumerate(zip(self.problem.actions, COLOURS, strict=False)):
                 episodes, (mean, _, _) = self.measured.band(place, f"share_{action}")
                 series.append(Series(label=label, x=plain(episodes), y=plain(mean), colour=PALETTE[name]))
             own = self.measured.column(place, "deficit_max").any()
@@ -254,10 +264,10 @@ class _Maker:
             return None
         return Chart(
             key="actions",
-            title="Treatments",
-            caption=f"{self._window}Mean over seeds. RTI: reverse transcriptase inhibitor, PI: protease "
-            "inhibitor. A constant policy is a line at 1; if seeds are stuck in different treatments, the "
-            "table below the figures has the largest share of a seed.",
+            title=f"{self.problem.decision}s".capitalize(),
+            caption=f"{self._window}Mean over seeds. {self.problem.legend}A constant policy is a line at 1; "
+            f"if seeds are stuck in different {self.problem.decision}s, the table below the figures has the "
+            "largest share of a seed.",
             panels=tuple(panels),
             share_y=True,
         )
@@ -278,7 +288,8 @@ class _Maker:
             for place in places
         ]
         panels = []
-        for title, column, factor in STUDIED:
+        returns = (self.problem.with_unit("maximum return"), "max_return", self.problem.factor)
+        for title, column, factor in (returns, *STUDIED):
             series = []
             for algorithm in algorithms:
                 here = {float(i): place for i, place in enumerate(places) if place.algorithm == algorithm}

@@ -1,4 +1,4 @@
-"""The parts of the report of an HIV sweep: claims, charts, tables and sections of the page."""
+"""The parts of the report of a sweep of the deep learner: claims, charts, tables and sections of the page."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from chary.report.claims import (
     say_percent,
     say_value,
 )
-from chary.report.hiv.charts import charts_of
-from chary.report.hiv.claims import hiv_claims
-from chary.report.hiv.tables import (
-    DIFFERENCES,
+from chary.report.deep.charts import charts_of
+from chary.report.deep.hiv_claims import hiv_claims
+from chary.report.deep.tables import (
     MILLION,
     TABLE_1,
     action_table,
     baseline_table,
     coverage_table,
     difference_rows,
+    differences_of,
     judged_one,
     key_cells,
     measured_entry,
@@ -37,7 +37,7 @@ from chary.report.hiv.tables import (
 from chary.report.measured import Measured
 from chary.report.page import Parts
 from chary.report.tables import key_table
-from chary.sweeps.hiv import HIVConditions
+from chary.sweeps.deep import DeepConditions
 from chary.sweeps.spec import Experiment
 
 # Patient and discount whose returns come closest to the paper's, docs/hiv.md.
@@ -49,29 +49,34 @@ FEW = 0.05
 
 
 def parts_of(experiment: Experiment, measured: Measured) -> Parts:
-    """Return the parts of the report of an HIV sweep."""
-    assert isinstance(experiment.conditions, HIVConditions)
-    claims = hiv_claims(measured)
+    """Return the parts of the report; the paper's claims and its Table 1 for the paper's problem alone."""
+    assert isinstance(experiment.conditions, DeepConditions)
+    conditions, problem = experiment.conditions, experiment.conditions.about
+    claims = hiv_claims(measured) if problem.of_paper else []
     lines = reading(experiment.conditions, measured, claims)
-    entries = table_1_rows(measured)
+    entries = table_1_rows(measured) if problem.of_paper else []
     return Parts(
         claims=claims,
         charts=charts_of(experiment, measured),
         tables={
             "summary": summary_rows(measured),
-            "table-1": entries,
-            "differences": difference_rows(measured),
+            **({"table-1": entries} if entries else {}),
+            "differences": difference_rows(problem, measured),
         },
-        without=("assumptions",),
-        summary=summary_cells(measured),
-        compared=DIFFERENCES,
+        without=("assumptions",) if problem.of_paper else ("assumptions", "claims"),
+        summary=summary_cells(problem, measured),
+        compared=differences_of(problem),
         studies_compared=False,
         values={
             "reading": lines,
-            "table_1": table_1(entries),
-            "key_numbers": key_table(measured, key_cells(measured)),
+            "problem": problem,
+            "own": ", ".join(
+                f"{name} {value}" for name, value in conditions.about.stored(conditions.own).items()
+            ),
+            "table_1": table_1(entries) if entries else None,
+            "key_numbers": key_table(measured, key_cells(problem, measured)),
             "equal_seeds_share": "the warm-up",
-            "treatments": action_table(measured),
+            "treatments": action_table(problem, measured),
             "baselines": baseline_table(measured),
             "coverage": coverage_table(measured),
         },
@@ -79,8 +84,10 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     )
 
 
-def reading(conditions: HIVConditions, measured: Measured, claims: Sequence[Claim]) -> list[str]:
+def reading(conditions: DeepConditions, measured: Measured, claims: Sequence[Claim]) -> list[str]:
     """Return what matches the paper, what does not and why, in a sentence or two each."""
+    if not conditions.about.of_paper:
+        return _reasons(measured, of_paper=False)
     lines = [
         "The paper states neither its patient nor its discount nor the unit of its budgets. Patient "
         f"{MATCHED[0]}, a discount of {MATCHED[1]:g} and budgets in standardised reward units come closest "
@@ -102,14 +109,14 @@ def reading(conditions: HIVConditions, measured: Measured, claims: Sequence[Clai
         ]
         if statements:
             lines.append(f"{words}: {'; '.join(statements)}.")
-    return [*lines, *_reasons(measured)]
+    return [*lines, *_reasons(measured, of_paper=True)]
 
 
-def _reasons(measured: Measured) -> list[str]:
+def _reasons(measured: Measured, *, of_paper: bool) -> list[str]:
     """Return measurements that explain the differences from the paper, each from the tables."""
     lines = []
     entry = TABLE_1[-1]
-    dqn = measured_entry(measured, entry)
+    dqn = measured_entry(measured, entry) if of_paper else None
     if dqn is not None:
         best = measured.mean(dqn, "max_return").value / MILLION
         if abs(best / entry.mean - 1.0) > APART:
@@ -135,9 +142,10 @@ def _judges(measured: Measured) -> list[str]:
             "All algorithms are judged by baselines learnt from their own data with the same options "
             f"({judge}), and by the baseline at the end of the warm-up as a second reference."
         ]
+    groups = "; ".join(f"{judge}: {_quoted(labels)}" for judge, labels in by.items())
     return [
-        "The algorithms are judged by baselines learnt with different options, and their violations cannot "
-        f"be compared: {'; '.join(f'{judge}: {_quoted(labels)}' for judge, labels in by.items())}."
+        "The algorithms are judged by baselines learnt with different options, and violations can only be "
+        f"compared within these groups: {groups}."
     ]
 
 

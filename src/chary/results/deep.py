@@ -1,8 +1,8 @@
-"""Columns of the tidy tables for HIV: `runs` per run and budget, `curves` per point in time.
+"""Columns of the tidy tables for the deep learner: `runs` per run and budget, `curves` per point in time.
 
-Budgets and deficits are in standardised reward units; returns are discounted and, unless their name says
-otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and rates are
-rates of those.
+Budgets and deficits are in the rewards that the learner receives; returns are discounted and, unless their
+name says otherwise, in the problem's own units. One episode in `audit_every` was compared with the truth, and
+rates are rates of those.
 
 Version 0.1 summed signed gaps, and had no second reference. For its runs the true deficit, the violations and
 everything about the incumbent are missing values.
@@ -17,26 +17,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.arrays import Floats, Ints
-from chary.audit import FALL_TOLERANCE, falls, violates
-from chary.deep.options import DeepOptions
+from chary.audit import FALL_TOLERANCE, covers, drops, falls, violates
+from chary.deep.options import SHIELDED, DeepOptions
 from chary.results.columns import POINTS, STANDING, Columns, Judged, Schema, points_of
 from chary.standing import Standing
-from chary.sweeps.hiv import learner_options
+from chary.sweeps.deep import learner_options, own_options
+from chary.sweeps.deep_problems import DEEP_PROBLEMS, OWN_OPTIONS
 
-# Treatments that a patient can be given.
-ACTIONS = 4
-# The agent that has a shield.
-SHIELDED = "chary"
+# The most actions of any problem; runs of problems with fewer have missing values.
+ACTIONS = max(len(each.actions) for each in DEEP_PROBLEMS.values())
 # Options on which the baseline that judges a run depends, in addition to the way Q_lo is learnt.
 JUDGE = (
     *("huber", "width", "features", "length_scale", "ridge", "fresh", "learning_rate"),
     *("target", "tau", "period", "batch", "replay", "pretraining"),
 )
+# Those of an ensemble, and those among its own options.
+ENSEMBLES_JUDGE = ("huber", "width", "target", "tau", "period", "batch", "replay", "pretraining")
+MEMBERS_JUDGE = ("learning_rate", "observed_share", "observed_for", "margin", "window", "retreat")
 USUAL = DeepOptions()
 
 
-class HIVRun(Judged):
-    """A stored run of the HIV problem, judged at one budget."""
+class DeepJudged(Judged):
+    """A stored run of the deep learner, judged at one budget."""
 
     @cached_property
     def raw(self) -> Floats:
@@ -95,6 +97,8 @@ class HIVRun(Judged):
         if not self.by_eq_1 and self.spec.agent == "cql":
             # Version 0.1 judged CQL by the policy that it played.
             options["lower"] = "cql"
+        if options.get("learner") == "ensemble":
+            return self._ensemble
         weight = "cql_weight" if options["lower"] == "cql" else "beta"
         unusual = [name for name in JUDGE if options[name] != getattr(USUAL, name)]
         told = [
@@ -103,10 +107,35 @@ class HIVRun(Judged):
         ]
         return ", ".join(told)
 
+    @property
+    def _ensemble(self) -> str:
+        options, given = self.spec.options, self.spec.options["ensemble"]
+        usual = {name: getattr(USUAL, name) for name in ENSEMBLES_JUDGE}
+        unusual = {name: options[name] for name in ENSEMBLES_JUDGE if options[name] != usual[name]}
+        members = {
+            name: given[name] for name in MEMBERS_JUDGE if given[name] != getattr(USUAL.ensemble, name)
+        }
+        told = [f"{name} {_short(value)}" for name, value in (unusual | members).items()]
+        return ", ".join([f"ensemble of {given['members']}", *told])
+
+    @cached_property
+    def drops(self) -> tuple[int, int]:
+        """Episodes that earned much less than the best so far, and the longest row of them."""
+        return drops(self.raw)
+
+    @cached_property
+    def ledgers(self) -> tuple[int, int] | None:
+        """Ledgers of audited episodes that deviated: how many covered the true deficit, and how many."""
+        if self.spec.agent not in SHIELDED or not self.by_eq_1:
+            return None
+        deviated = np.asarray(self.arrays["true_deviations"]) > 0
+        booked = self.floats("deficit")[self.arrays["audited"]]
+        return int((covers(booked, self.deficit) & deviated).sum()), int(deviated.sum())
+
     def count(self, name: str) -> int:
         """Return a count over all audited episodes; without a shield nothing is booked."""
         booked = name.startswith("true_booked")
-        return 0 if booked and self.spec.agent != SHIELDED else int(self.arrays[name].sum())
+        return 0 if booked and self.spec.agent not in SHIELDED else int(self.arrays[name].sum())
 
     def covered(self, name: str, of: str) -> float | None:
         """Return one count as a share of another; None if the latter is 0."""
@@ -114,7 +143,7 @@ class HIVRun(Judged):
 
     @cached_property
     def late_shares(self) -> Floats:
-        """The share of each treatment in the last tenth."""
+        """The share of each action in the last tenth."""
         late = self.floats("actions")[-self.tenth :].sum(axis=0)
         return np.asarray(late / max(float(late.sum()), 1.0))
 
@@ -152,8 +181,10 @@ class HIVRun(Judged):
         return self.over(self.judged(self.arrays["held_out_covered"]), tried)
 
     def share(self, action: int) -> Floats:
-        """Return the share of a treatment in each window."""
+        """Return the share of an action in each window, NaN if the problem does not have it."""
         actions = self.summed(self.floats("actions"))
+        if action >= actions.shape[1]:
+            return np.full(len(self.at), np.nan)
         return self.over(actions[:, action], actions.sum(axis=1))
 
 
@@ -178,13 +209,17 @@ def _min(values: Floats) -> float | None:
     return _known(values.min()) if len(values) else None
 
 
+def _ratio(counts: tuple[int, int] | None) -> float | None:
+    return counts[0] / counts[1] if counts and counts[1] else None
+
+
 def _count(found: Floats) -> int | None:
     """Return how many there were; None if that is unknown of any."""
     return None if np.isnan(found).any() else int(found.sum())
 
 
 def _constant(actions: Any) -> int:
-    """Return the number of last episodes of a run in which only one treatment was given, the same in all.
+    """Return the number of last episodes of a run in which only one action was played, the same in all.
 
     Example:
         >>> _constant(np.array([[1, 1], [2, 0], [0, 2], [0, 2]])), _constant(np.array([[2, 1]]))
@@ -197,16 +232,30 @@ def _constant(actions: Any) -> int:
 
 
 def _late_share(action: int) -> tuple[str, Any]:
-    return "Float64", lambda run: float(run.late_shares[action])
+    def share(run: DeepJudged) -> float | None:
+        return float(run.late_shares[action]) if action < len(run.late_shares) else None
+
+    return "Float64", share
+
+
+def _own(name: str) -> tuple[str, Any]:
+    """Return a column with an option of the problem itself: missing where the problem does not have it."""
+
+    def value(run: DeepJudged) -> Any:
+        return own_options(run.spec).get(name)
+
+    if name == "spread":
+        return "Float64", value
+    return "String", lambda run: None if value(run) is None else str(value(run))
 
 
 def _share(action: int) -> tuple[str, Any]:
     return "Float64", lambda run: run.share(action)
 
 
-RUNS: Columns[HIVRun] = {
+RUNS: Columns[DeepJudged] = {
     "problem": ("String", lambda run: run.spec.problem),
-    "patient": ("String", lambda run: str(run.spec.options["patient"])),
+    **{name: _own(name) for name in OWN_OPTIONS},
     "episodes": ("Int64", lambda run: run.spec.episodes),
     "warmup": ("Int64", lambda run: run.spec.warmup),
     "discount": ("Float64", lambda run: run.spec.options["discount"]),
@@ -247,6 +296,11 @@ RUNS: Columns[HIVRun] = {
     "held_out": ("Int64", lambda run: run.count("held_out_deviations")),
     "held_out_covered": ("Int64", lambda run: run.count("held_out_covered")),
     "held_out_coverage": ("Float64", lambda run: run.covered("held_out_covered", "held_out_deviations")),
+    "ledgers": ("Int64", lambda run: run.ledgers and run.ledgers[1]),
+    "ledgers_covered": ("Int64", lambda run: run.ledgers and run.ledgers[0]),
+    "ledger_coverage": ("Float64", lambda run: _ratio(run.ledgers)),
+    "drops": ("Int64", lambda run: run.drops[0]),
+    "longest_drop": ("Int64", lambda run: run.drops[1]),
     "exploring_steps": ("Int64", lambda run: int(run.arrays["explored"].sum())),
     "deviating_steps": ("Int64", lambda run: int(run.arrays["deviated"].sum())),
     "steps": ("Int64", lambda run: int(run.arrays["steps"].sum())),
@@ -255,7 +309,7 @@ RUNS: Columns[HIVRun] = {
     "constant_episodes": ("Int64", lambda run: _constant(run.arrays["actions"])),
     **{f"share_{action}": _late_share(action) for action in range(ACTIONS)},
 }
-CURVES: Columns[HIVRun] = {
+CURVES: Columns[DeepJudged] = {
     "episode": ("Int64", lambda run: run.at),
     "return": ("Float64", lambda run: run.mean("raw_returns")),
     "return_standardised": ("Float64", lambda run: run.mean("returns")),
@@ -276,4 +330,4 @@ CURVES: Columns[HIVRun] = {
     **{f"share_{action}": _share(action) for action in range(ACTIONS)},
 }
 
-SCHEMA: Schema[Any] = Schema(HIVRun, RUNS, CURVES)
+SCHEMA: Schema[Any] = Schema(DeepJudged, RUNS, CURVES)

@@ -1,4 +1,4 @@
-"""The HIV problem as a family: conditions, algorithms, and the way a run of the deep learner is played.
+"""The problems of the deep learner as a family: conditions, algorithms, and the way a run is played.
 
 JAX is imported when a run is made, and not before.
 """
@@ -11,16 +11,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from chary.deep.options import AGENTS, LEARNERS, SHIELDED, DeepOptions
-from chary.envs.hiv.parameters import EFFICACIES, PATIENTS
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real, check_seed
+from chary.sweeps.deep_problems import DEEP_PROBLEMS, OWN_OPTIONS, DeepProblem
 from chary.sweeps.family import AnyAlgorithm, AnyConditions, Family, names_of
 from chary.sweeps.run_spec import RunSpec
 from chary.texts import shown
 
-PROBLEMS = ("hiv",)
-
-# Options of a run in addition to those of DeepOptions.
-OWN_OPTIONS = ("patient", "audit_every")
 # Options that are left out where three networks learn: runs from before there were others keep their ids.
 LEARNERS_OWN = ("learner", "ensemble", "linear")
 # Options of the learner that conditions and budgets set, and tables of options cannot.
@@ -30,17 +26,18 @@ FLOATS = tuple(each.name for each in fields(DeepOptions) if each.type in ("float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HIVConditions(AnyConditions):
+class DeepConditions(AnyConditions):
     """The conditions that compared runs of the deep learner share.
 
     Args:
-        problem: `hiv`.
-        patient: `base`, or 0 to 5.
+        problem: `hiv`, `cartpole`, `glucose` or `plane`.
+        patient: Of hiv alone: `base`, or 0 to 5.
+        spread: How far starts vary, in the problem's own sense; 0 gives every episode the same start.
         episodes: Online episodes of every run, >= 1.
         warmup: Uniformly random episodes before them, >= 0.
         seeds: How many seeds, >= 1.
         first_seed: The first of them, >= 0; the others follow it.
-        etas: The budgets, each >= 0, in standardised reward units.
+        etas: The budgets, each >= 0, in the rewards that the learner receives.
         discount: gamma, in [0, 1].
         audit_every: One in this many episodes is compared with the truth, >= 1.
         learner: Options of the learner that all algorithms share, see `chary.deep.DeepOptions`.
@@ -52,7 +49,8 @@ class HIVConditions(AnyConditions):
     earlier: ClassVar[Mapping[str, Any]] = {"baseline": "networks"}
 
     problem: str
-    patient: str | int = 5
+    patient: str | int | None = None
+    spread: float | None = None
     episodes: int
     warmup: int
     seeds: int
@@ -64,8 +62,10 @@ class HIVConditions(AnyConditions):
     baseline: str = "ensemble"
 
     def __post_init__(self) -> None:
-        check_choice("problem", self.problem, PROBLEMS)
-        object.__setattr__(self, "patient", one_patient(self.patient))
+        check_choice("problem", self.problem, DEEP_PROBLEMS)
+        given = {name: getattr(self, name) for name in OWN_OPTIONS}
+        for name, value in self.about.own(given).items():
+            object.__setattr__(self, name, value)
         self.check_shared()
         # 40 and 40.0 are one budget and must give one run id.
         object.__setattr__(self, "etas", tuple(float(eta) for eta in self.etas))
@@ -81,16 +81,31 @@ class HIVConditions(AnyConditions):
         for option in self.learner:
             check_choice("an option of 'learner'", option, LEARNER)
 
-    def changed(self, changes: Mapping[str, Any]) -> HIVConditions:
+    @property
+    def about(self) -> DeepProblem:
+        """The problem as a value."""
+        return DEEP_PROBLEMS[self.problem]
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The options of the problem itself, by name."""
+        return {name: getattr(self, name) for name in self.about.defaults}
+
+    def changed(self, changes: Mapping[str, Any]) -> DeepConditions:
         """Return these conditions with some changed; options of the learner that are not named stay."""
         given = dict(changes)
+        if given.get("problem", self.problem) != self.problem:
+            raise InvalidSetting(
+                f"'problem' must be {self.problem!r} in all variants of the experiment, got "
+                f"{shown(given['problem'])}. Make an experiment of its own."
+            )
         if isinstance(given.get("learner"), Mapping):
             given["learner"] = merged(self.learner, given["learner"])
         return replace(self, **given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HIVAlgorithm(AnyAlgorithm):
+class DeepAlgorithm(AnyAlgorithm):
     """One line of the figures: a deep agent and its options, see `AnyAlgorithm`."""
 
     budgeted_agents = SHIELDED
@@ -105,8 +120,8 @@ class HIVAlgorithm(AnyAlgorithm):
         """Return the options that an agent may be given."""
         return LEARNER
 
-    def resolved(self, conditions: HIVConditions, eta: float | None) -> dict[str, Any]:
-        """Return all options of the learner at one budget, with the patient and the share of audits.
+    def resolved(self, conditions: DeepConditions, eta: float | None) -> dict[str, Any]:
+        """Return all options of the learner at one budget, those of the problem, and the share of audits.
 
         Raises:
             CharyError: if they do not fit together.
@@ -128,7 +143,7 @@ class HIVAlgorithm(AnyAlgorithm):
                 options[name] = float(options[name])
         return {
             **resolved_options(DeepOptions(**options)),
-            "patient": conditions.patient,
+            **conditions.about.stored(conditions.own),
             "audit_every": conditions.audit_every,
         }
 
@@ -157,21 +172,23 @@ def resolved_options(learner: DeepOptions) -> dict[str, Any]:
         options["linear"] = asdict(learner.linear)
     else:
         del options["linear"]
-    return {**options, "learner": learner.learns_by, "ensemble": asdict(learner.ensemble)}
+    ensemble = asdict(learner.ensemble)
+    # They change nothing of a run.
+    del ensemble["constants"]
+    return {**options, "learner": learner.learns_by, "ensemble": ensemble}
 
 
-def one_patient(name: object) -> str | int:
-    """Return a patient's name: `base`, or a number from 0 on.
+def own_options(spec: RunSpec) -> dict[str, Any]:
+    """Return the options of the problem itself that a run's options describe.
 
     Raises:
-        UnknownName: if there is no such patient.
-
-    Example:
-        >>> one_patient("5"), one_patient("base")
-        (5, 'base')
+        CharyError: if one is missing or out of range.
     """
-    known = {str(each): each for each in PATIENTS}
-    return known[check_choice("patient", str(name), known)]
+    problem = DEEP_PROBLEMS[check_choice("problem", spec.problem, DEEP_PROBLEMS)]
+    for name in problem.defaults:
+        if name not in spec.options and name not in problem.unnamed:
+            raise InvalidSetting(f"{name!r} must be among the options of a deep run. Add it.")
+    return problem.own({name: spec.options[name] for name in problem.defaults if name in spec.options})
 
 
 def learner_options(spec: RunSpec) -> DeepOptions:
@@ -180,10 +197,11 @@ def learner_options(spec: RunSpec) -> DeepOptions:
     Raises:
         CharyError: if something is missing, out of range or contradicts the run's other fields.
     """
-    options, known = spec.options, (*names_of(DeepOptions), *OWN_OPTIONS)
+    own, options = own_options(spec), spec.options
+    needed = (*names_of(DeepOptions), "audit_every")
     for name in options:
-        check_choice("option of a deep run", name, known)
-    missing = [name for name in known if name not in options and name not in LEARNERS_OWN]
+        check_choice("option of a deep run", name, (*needed, *own))
+    missing = [name for name in needed if name not in options and name not in LEARNERS_OWN]
     if missing:
         raise InvalidSetting(f"{missing[0]!r} must be among the options of a deep run. Add it.")
     given = {name: options[name] for name in names_of(DeepOptions) if name in options}
@@ -195,9 +213,9 @@ def learner_options(spec: RunSpec) -> DeepOptions:
                 f"{name!r} among the options of a deep run must be {value!r} as in the run's spec, "
                 f"got {shown(getattr(learner, name))}."
             )
-    if learner.action >= len(EFFICACIES):
-        raise InvalidSetting(f"'action' must be at most {len(EFFICACIES) - 1}, got {shown(learner.action)}.")
-    one_patient(options["patient"])
+    largest = len(DEEP_PROBLEMS[spec.problem].actions) - 1
+    if learner.action > largest:
+        raise InvalidSetting(f"'action' must be at most {largest}, got {shown(learner.action)}.")
     check_integer("audit_every", options["audit_every"], minimum=1)
     check_seed(spec.seed)
     return learner
@@ -205,10 +223,10 @@ def learner_options(spec: RunSpec) -> DeepOptions:
 
 def _simulation(spec: RunSpec) -> Any:
     from chary.deep.simulation import DeepSimulation
-    from chary.deep.simulation.hiv import hiv
 
-    patient, audit_every = (spec.options[name] for name in OWN_OPTIONS)
-    return DeepSimulation(hiv(patient), learner_options(spec), audit_every=audit_every, seed=spec.seed)
+    environment = DEEP_PROBLEMS[spec.problem].environment(own_options(spec))
+    learner, audit_every = learner_options(spec), spec.options["audit_every"]
+    return DeepSimulation(environment, learner, audit_every=audit_every, seed=spec.seed)
 
 
 def _compiled(spec: RunSpec) -> str:
@@ -223,11 +241,11 @@ def _lanes(simulations: Sequence[Any]) -> Any:
     return DeepLanes(simulations)
 
 
-HIV = Family(
-    name="hiv",
-    problems=PROBLEMS,
-    conditions=HIVConditions,
-    algorithm=HIVAlgorithm,
+DEEP = Family(
+    name="deep",
+    problems=tuple(DEEP_PROBLEMS),
+    conditions=DeepConditions,
+    algorithm=DeepAlgorithm,
     check=learner_options,
     simulation=_simulation,
     arrays=lambda run: run.arrays(),

@@ -27,7 +27,7 @@ from chary.report.claims import (
     say_rate,
     texts_of,
 )
-from chary.report.hiv.tables import MILLION, TABLE_1, judged_one, measured_entry, millions, total
+from chary.report.deep.tables import MILLION, TABLE_1, judged_one, measured_entry, millions, total
 from chary.report.measured import Measured, Place
 from chary.statistics import Estimate
 
@@ -40,7 +40,7 @@ COVERED = 0.95
 # A policy is constant if one treatment has this share in the last tenth of the run.
 CONSTANT = 0.99
 
-TEXTS = texts_of("chary.report.hiv")
+TEXTS = texts_of("chary.report.deep")
 
 
 def hiv_claims(measured: Measured) -> list[Claim]:

@@ -1,32 +1,29 @@
-"""The tables of an HIV sweep, Table 1 among them: rows for CSV, and columns of text for the page."""
+"""The tables of a sweep of the deep learner, for HIV the paper's Table 1 among them.
+
+They are rows for CSV files, and columns of text for the page.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from chary.audit import DROPS_AFTER
+from chary.deep.options import SHIELDED
 from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import UNKNOWN, Measured, Place
 from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
-from chary.results.hiv import ACTIONS, SHIELDED
 from chary.statistics import Estimate
+from chary.sweeps.deep_problems import OWN_OPTIONS, DeepProblem
 
 MILLION = 1e6
-TREATMENTS = ("nothing", "RTI", "PI", "RTI and PI")
 
 # Paired differences are taken to the first algorithm with each of these roles.
 COMPARED_WITH = ("unconstrained", "conservative")
-# What they compare: column and factor, by heading.
-DIFFERENCES = {
-    "maximum return, millions": ("max_return", 1 / MILLION),
-    "last tenth, millions": ("late_return", 1 / MILLION),
-    "violations per 1,000": ("violation_rate", 1000.0),
-    "deviating steps": ("deviating_steps", 1.0),
-}
 # The course of the baseline's value, which judges the episodes of a run.
 BASELINE = (
     *("incumbent_value", "baseline_value_first", "baseline_value_last", "baseline_value_lowest"),
@@ -81,12 +78,12 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
     def means(place: Place, *names: str) -> dict[str, float]:
         return {name: measured.mean(place, name).value for name in names}
 
-    coverages = ("coverage", "booked_coverage", "held_out_coverage")
+    coverages = ("coverage", "booked_coverage", "held_out_coverage", "ledger_coverage")
     steps = ("exploring_steps", "deviating_steps", "favourite_share", "constant_episodes", "seconds")
     return [
         {
             **place_row(measured, place),
-            "patient": measured.text(place, "patient"),
+            **{name: value for name in OWN_OPTIONS if (value := measured.text(place, name)) != "None"},
             "seeds": len(measured.seeds(place)),
             "episodes": int(measured.column(place, "episodes").sum()),
             "audited": int(measured.column(place, "audited").sum()),
@@ -107,12 +104,24 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             **means(place, "deficit_mean"),
             "deficit_max": _largest(measured, place, "deficit_max"),
             **means(place, *coverages, *steps),
+            **{name: total(measured, place, name) for name in ("ledgers", "ledgers_covered", "drops")},
+            "longest_drop": _largest(measured, place, "longest_drop"),
         }
         for place in measured.places
     ]
 
 
-def summary_cells(measured: Measured) -> Cells:
+def differences_of(problem: DeepProblem) -> dict[str, tuple[str, float]]:
+    """Return what paired differences compare: column and factor, by heading."""
+    return {
+        problem.with_unit("maximum return"): ("max_return", problem.factor),
+        problem.with_unit("last tenth"): ("late_return", problem.factor),
+        "violations per 1,000": ("violation_rate", 1000.0),
+        "deviating steps": ("deviating_steps", 1.0),
+    }
+
+
+def summary_cells(problem: DeepProblem, measured: Measured) -> Cells:
     """Return the columns of the summary on the page."""
 
     def incumbent(place: Place) -> str:
@@ -124,8 +133,8 @@ def summary_cells(measured: Measured) -> Cells:
 
     return (
         ("algorithm", lambda place: place.algorithm),
-        ("maximum return, millions (95\N{NO-BREAK SPACE}%)", lambda place: millions(measured, place)),
-        ("last tenth, millions", lambda place: millions(measured, place, "late_return")),
+        (f"{problem.with_unit('maximum return')} (95\N{NO-BREAK SPACE}%)", returned(problem, measured)),
+        (problem.with_unit("last tenth"), returned(problem, measured, "late_return")),
         *violation_cells(measured),
         ("… incumbent", incumbent),
         ("z*, mean", lambda place: say(measured.mean(place, "true_deficit"))),
@@ -139,10 +148,15 @@ def summary_cells(measured: Measured) -> Cells:
     )
 
 
-def key_cells(measured: Measured) -> Cells:
+def returned(problem: DeepProblem, measured: Measured, name: str = "max_return") -> Callable[[Place], str]:
+    """Return the cells of a mean return with its interval, in the problem's unit."""
+    return lambda place: say(measured.mean(place, name).times(problem.factor))
+
+
+def key_cells(problem: DeepProblem, measured: Measured) -> Cells:
     """Return the columns of the most important numbers."""
     return (
-        ("maximum return, millions", lambda place: millions(measured, place)),
+        (problem.with_unit("maximum return"), returned(problem, measured)),
         ("violations per 1,000", lambda place: say_rate(measured.rate(place))),
     )
 
@@ -214,6 +228,7 @@ def coverage_table(measured: Measured) -> Table:
         covered("booked_coverage", "booked"),
         ("held out", lambda place: f"{total(measured, place, 'held_out'):,}"),
         covered("held_out_coverage"),
+        ("ledgers of episodes that deviated", lambda place: _ledgers(measured, place)),
         ("largest true cost of one", lambda place: say_value(_largest(measured, place, "true_gap_max"))),
     )
     found = [place for label in measured.algorithms() for (place,) in measured.together(label)]
@@ -244,12 +259,12 @@ def baseline_table(measured: Measured) -> Table:
     return Table.of(cells, _once(measured))
 
 
-def action_table(measured: Measured) -> Table:
-    """Return the treatments in the last tenth of the episodes, and whether they were constant."""
+def action_table(problem: DeepProblem, measured: Measured) -> Table:
+    """Return the actions in the last tenth of the episodes, and whether they were constant."""
     rows = []
     for place in _once(measured):
         favourites = measured.column(place, "favourite_share")
-        shares = [measured.mean(place, f"share_{action}").value for action in range(ACTIONS)]
+        shares = [measured.mean(place, f"share_{action}").value for action in range(len(problem.actions))]
         rows.append(
             [
                 place.algorithm,
@@ -260,12 +275,12 @@ def action_table(measured: Measured) -> Table:
             ]
         )
     last = ("most frequent of a seed, %", "constant at the end, episodes (median)")
-    return Table(["algorithm", "budget η", *(f"{name}, %" for name in TREATMENTS), *last], rows)
+    return Table(["algorithm", "budget η", *(f"{name}, %" for name in problem.actions), *last], rows)
 
 
-def difference_rows(measured: Measured) -> list[dict[str, Any]]:
+def difference_rows(problem: DeepProblem, measured: Measured) -> list[dict[str, Any]]:
     """Return paired differences: every algorithm minus DQN, and minus CQL."""
-    return paired_rows(measured, COMPARED_WITH, DIFFERENCES)
+    return paired_rows(measured, COMPARED_WITH, differences_of(problem))
 
 
 def total(measured: Measured, place: Place, name: str) -> int | None:
@@ -276,7 +291,7 @@ def total(measured: Measured, place: Place, name: str) -> int | None:
 
 def has_ledger(measured: Measured, place: Place) -> bool:
     """Whether the algorithm keeps a budget: others have the same runs at every budget."""
-    return measured.text(place, "agent") == SHIELDED
+    return measured.text(place, "agent") in SHIELDED
 
 
 def _once(measured: Measured) -> list[Place]:
@@ -286,6 +301,19 @@ def _once(measured: Measured) -> list[Place]:
         places = [place for (place,) in measured.together(label)]
         found += places if has_ledger(measured, places[0]) else places[:1]
     return found
+
+
+def _ledgers(measured: Measured, place: Place) -> str:
+    """Return how many ledgers covered the true deficit."""
+    number = total(measured, place, "ledgers") if has_ledger(measured, place) else None
+    return f"{total(measured, place, 'ledgers_covered'):,} of {number:,}" if number else "none"
+
+
+def drops_in_words(measured: Measured, place: Place) -> str:
+    """Return how often an episode earned much less than the best so far, and for how long at most."""
+    episodes = float(measured.column(place, "episodes").sum() - DROPS_AFTER * len(measured.seeds(place)))
+    rate = 1000 * (total(measured, place, "drops") or 0) / episodes if episodes > 0 else 0.0
+    return f"{say_value(rate)}, at most {_largest(measured, place, 'longest_drop'):,.0f} in a row"
 
 
 def _deviation(values: Any) -> float | None:
