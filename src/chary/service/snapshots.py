@@ -22,7 +22,7 @@ from typing import NoReturn, final
 from chary.service.committer import Committer, Snapshot
 from chary.service.events import Fresh, Snapshotted, encode
 from chary.service.live import Live
-from chary.service.logs import SERVICE
+from chary.service.logs import SERVICE, place_of
 from chary.service.memory import uncollected
 from chary.service.points import reached
 
@@ -31,6 +31,8 @@ _log = logging.getLogger(SERVICE)
 # next one runs as a program of low priority: a process cannot take back what it has left to others.
 PATIENT_SECONDS = 5.0
 NICENESS = 10
+# Seconds after which any copy is ended: it hangs, or has no processor at all.
+LONGEST_SECONDS = 60.0
 
 
 @final
@@ -87,7 +89,7 @@ class Snapshots:
     def _receive(self, seq: int, process: int, pipe: int, modest: bool) -> None:
         """Take what the copy has packed."""
         with open(pipe, "rb") as packed:
-            if modest and not select.select([packed], [], [], PATIENT_SECONDS)[0]:
+            if not select.select([packed], [], [], PATIENT_SECONDS if modest else LONGEST_SECONDS)[0]:
                 os.kill(process, signal.SIGKILL)
             content = packed.read()
         _, status = os.waitpid(process, 0)
@@ -146,4 +148,7 @@ def _pack(live: Live, pipe: int, *, modest: bool) -> NoReturn:
             packed.write(live.packed())
         status = 0
     finally:
+        if status:
+            kind, _, trace = sys.exc_info()
+            _log.error("packing failed", extra={"fields": place_of(kind or SystemExit, trace)})
         os._exit(status)

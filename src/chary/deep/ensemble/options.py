@@ -21,7 +21,7 @@ CONSTANTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleOptions:
-    """The options of the learner `ensemble`, docs/algorithm.md section 14; prices are in units of reward.
+    """The options of the learner `ensemble`, docs/algorithm.md section 13; prices are in units of reward.
 
     Args:
         members: Networks of the ensemble, E >= 2; one shared batch teaches all of them.
