@@ -88,9 +88,11 @@ def gpu() -> str:
     found = recorded("deep-gpu")
     rows = [[f"{row['lanes']}", told(row["with_audit"]["steps_a_second"])] for row in found["rows"]]
     bare = found["rows"][0]
+    earlier = "--agent" not in found["command"]
+    learners = "; by three networks, the ensemble was not measured on a GPU yet" if earlier else ""
     return (
         f"{found['device']}, runs side by side, with the ODE in float64, every tenth episode audited and as "
-        f"many held out (`{found['command']}`):\n\n{table(['lanes', 'environment steps/s'], rows)}\n\n"
+        f"many held out (`{found['command']}`){learners}:\n\n{table(['lanes', 'environment steps/s'], rows)}\n\n"
         f"Without audits {told(bare['without_audit']['steps_a_second'])} at {bare['lanes']} lanes."
     )
 
