@@ -130,6 +130,7 @@ def test_rollback_is_that_of_the_twin(seen: list[tuple[float, float]], window: i
                 plain.length,
             )
             assert int(now.best.w1[0, 0, 0]) == plain.best
+            assert bool(now.probation) == plain.probation
             assert float(now.mean) == pytest.approx(plain.mean, abs=1e-9)
 
 
@@ -234,6 +235,12 @@ def test_the_ledger_never_exceeds_the_budget_and_every_deviation_is_booked(explo
     deviated = steps.action != steps.baseline
     assert np.all(steps.bound[~deviated] == 0.0)
     assert np.any(steps.bound[deviated] > 0.0)
+
+
+def test_nothing_deviates_until_new_networks_have_shown_their_return() -> None:
+    _, log, _ = played(walks(eta=1e6))
+    assert log.deviated[0] == 0
+    assert log.deviated[1:].sum() > 0
 
 
 def test_an_observed_return_is_kept_where_the_baseline_played_on() -> None:

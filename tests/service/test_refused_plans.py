@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.service.log import rewrite, rows
 from tests.service.served import direct, make
 
-from chary.service import logs
+from chary.agents.draft import Draft
+from chary.service import logs, planning
 from chary.service.engine import Engine
 from chary.service.replay import replay
 from chary.service.summary import summary
@@ -105,3 +106,32 @@ def test_a_plan_that_was_refused_without_a_reason_is_named_by_the_replay(tmp_pat
     ((refused,),) = rows(directory, "SELECT min(seq) FROM event WHERE kind = 'plan_refused'")
     rewrite(directory, refused, lambda body: body.replace("at least", "at most"))
     assert ("plan", refused) in {(each.where, each.seq) for each in replay(directory).found}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_plan_that_could_not_be_made_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is no refusal, such as too little memory, does not end all planning."""
+    engine = Engine.open(make(tmp_path))
+    make_it, tried = Draft.make, []
+
+    def hardly(draft: Draft) -> None:
+        tried.append(draft.version)
+        if len(tried) < 3:
+            raise MemoryError
+        make_it(draft)
+
+    monkeypatch.setattr(planning, "AFTER_FAILURE", 0.0)
+    monkeypatch.setattr(Draft, "make", hardly)
+    number = 0
+    while not engine.counters["plans"]:
+        name, state = f"bed {number}", "calm"
+        engine.begin(name, state)
+        engine.outcome(name, 0, json.loads(engine.decide(name, 0, state).body)["action"], 1.0, state, False)
+        engine.close(name)
+        number += 1
+        time.sleep(0.002)
+        assert number < 2000
+    assert tried[:3] == tried[:1] * 3
+    engine.finish()

@@ -48,7 +48,7 @@ def test_without_a_snapshot_the_service_goes_on_and_tries_again(
     def no_memory() -> NoReturn:
         raise OSError(12, "Cannot allocate memory")
 
-    def ended(live: Live, pipe: int) -> NoReturn:
+    def ended(live: Live, pipe: int, *, modest: bool) -> NoReturn:
         os.write(pipe, b"half of it")
         os._exit(3)
 
@@ -68,6 +68,30 @@ def test_without_a_snapshot_the_service_goes_on_and_tries_again(
     assert verify(directory).is_whole
 
 
+def test_a_copy_that_finds_no_processor_is_followed_by_one_that_insists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = make(tmp_path, limits={"snapshot_every": 20})
+    engine = Engine.open(directory)
+    client = Wanderer(engine, Random(0))
+    pack = snapshots._pack
+
+    def starved(live: Live, pipe: int, *, modest: bool) -> NoReturn:
+        if modest:
+            time.sleep(60)
+        pack(live, pipe, modest=modest)
+
+    monkeypatch.setattr(snapshots, "PATIENT_SECONDS", 0.1)
+    monkeypatch.setattr(snapshots, "_pack", starved)
+    while engine._snapshots._modest:
+        client.requests(10)
+    client.requests(1)
+    engine._snapshots.finish()
+    assert engine._snapshots._packed is not None
+    engine.finish()
+    assert verify(directory).is_whole
+
+
 def test_a_copy_holds_neither_the_lock_nor_anything_else_of_the_service(tmp_path: Path) -> None:
     """A service that is killed while it packs can be started again at once."""
     deployment = Deployment.open(make(tmp_path))
@@ -78,7 +102,7 @@ def test_a_copy_holds_neither_the_lock_nor_anything_else_of_the_service(tmp_path
             time.sleep(60)
             return b""
 
-    process, pipe = snapshots._copied(cast(Any, Slow()))
+    process, pipe = snapshots._copied(cast(Any, Slow()), modest=True)
     try:
         os.close(lock)
         deadline = time.monotonic() + 5

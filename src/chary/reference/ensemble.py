@@ -1,6 +1,6 @@
 """The paired ensemble in plain NumPy: prices, pooled ledger, targets, returns-to-go and rollback.
 
-One function per formula of docs/algorithm.md section 14; the compiled ones are in `chary.deep.ensemble`.
+One function per formula of docs/algorithm.md section 13; the compiled ones are in `chary.deep.ensemble`.
 Values of the members have shape (E, A) at one observation.
 """
 
@@ -101,6 +101,7 @@ class Rollback:
     error: float = 0.0
     left: int = 0
     retreats: int = 0
+    probation: bool = True
     length: int = field(init=False)
     _seen: list[tuple[float, float]] = field(default_factory=list)
 
@@ -119,6 +120,7 @@ class Rollback:
         self._seen.append((returned, booked))
         if len(self._seen) < self.window:
             return
+        self.probation = False
         returns, paid = np.array(self._seen).T
         mean = float(returns.mean())
         error = float(returns.std(ddof=1)) / math.sqrt(self.window) if self.window > 1 else 0.0
@@ -126,5 +128,5 @@ class Rollback:
         if mean - WIDE * error > self.mean - WIDE * self.error:
             self.best, self.mean, self.error, self.length = played, mean, error, self.retreat
         elif mean + WIDE * math.hypot(error, self.error) < self.mean - paid.mean() - self.margin:
-            self.left, self.retreats = self.length, self.retreats + 1
+            self.left, self.retreats, self.probation = self.length, self.retreats + 1, True
             self.length = min(2 * self.length, self.longest)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from chary.arrays import Floats, Ints
-from chary.audit import FALL_TOLERANCE, falls, violates
-from chary.deep.options import DeepOptions
+from chary.audit import FALL_TOLERANCE, covers, drops, falls, violates
+from chary.deep.options import SHIELDED, DeepOptions
 from chary.results.columns import POINTS, STANDING, Columns, Judged, Schema, points_of
 from chary.standing import Standing
 from chary.sweeps.deep import learner_options, own_options
@@ -26,13 +26,14 @@ from chary.sweeps.deep_problems import DEEP_PROBLEMS, OWN_OPTIONS
 
 # The most actions of any problem; runs of problems with fewer have missing values.
 ACTIONS = max(len(each.actions) for each in DEEP_PROBLEMS.values())
-# The agent that has a shield.
-SHIELDED = "chary"
 # Options on which the baseline that judges a run depends, in addition to the way Q_lo is learnt.
 JUDGE = (
     *("huber", "width", "features", "length_scale", "ridge", "fresh", "learning_rate"),
     *("target", "tau", "period", "batch", "replay", "pretraining"),
 )
+# Those of an ensemble, and those among its own options.
+ENSEMBLES_JUDGE = ("huber", "width", "target", "tau", "period", "batch", "replay", "pretraining")
+MEMBERS_JUDGE = ("learning_rate", "observed_share", "observed_for", "margin", "window", "retreat")
 USUAL = DeepOptions()
 
 
@@ -96,6 +97,8 @@ class DeepJudged(Judged):
         if not self.by_eq_1 and self.spec.agent == "cql":
             # Version 0.1 judged CQL by the policy that it played.
             options["lower"] = "cql"
+        if options.get("learner") == "ensemble":
+            return self._ensemble
         weight = "cql_weight" if options["lower"] == "cql" else "beta"
         unusual = [name for name in JUDGE if options[name] != getattr(USUAL, name)]
         told = [
@@ -104,10 +107,35 @@ class DeepJudged(Judged):
         ]
         return ", ".join(told)
 
+    @property
+    def _ensemble(self) -> str:
+        options, given = self.spec.options, self.spec.options["ensemble"]
+        usual = {name: getattr(USUAL, name) for name in ENSEMBLES_JUDGE}
+        unusual = {name: options[name] for name in ENSEMBLES_JUDGE if options[name] != usual[name]}
+        members = {
+            name: given[name] for name in MEMBERS_JUDGE if given[name] != getattr(USUAL.ensemble, name)
+        }
+        told = [f"{name} {_short(value)}" for name, value in (unusual | members).items()]
+        return ", ".join([f"ensemble of {given['members']}", *told])
+
+    @cached_property
+    def drops(self) -> tuple[int, int]:
+        """Episodes that earned much less than the best so far, and the longest row of them."""
+        return drops(self.raw)
+
+    @cached_property
+    def ledgers(self) -> tuple[int, int] | None:
+        """Ledgers of audited episodes that deviated: how many covered the true deficit, and how many."""
+        if self.spec.agent not in SHIELDED or not self.by_eq_1:
+            return None
+        deviated = np.asarray(self.arrays["true_deviations"]) > 0
+        booked = self.floats("deficit")[self.arrays["audited"]]
+        return int((covers(booked, self.deficit) & deviated).sum()), int(deviated.sum())
+
     def count(self, name: str) -> int:
         """Return a count over all audited episodes; without a shield nothing is booked."""
         booked = name.startswith("true_booked")
-        return 0 if booked and self.spec.agent != SHIELDED else int(self.arrays[name].sum())
+        return 0 if booked and self.spec.agent not in SHIELDED else int(self.arrays[name].sum())
 
     def covered(self, name: str, of: str) -> float | None:
         """Return one count as a share of another; None if the latter is 0."""
@@ -179,6 +207,10 @@ def _max(values: Floats) -> float | None:
 
 def _min(values: Floats) -> float | None:
     return _known(values.min()) if len(values) else None
+
+
+def _ratio(counts: tuple[int, int] | None) -> float | None:
+    return counts[0] / counts[1] if counts and counts[1] else None
 
 
 def _count(found: Floats) -> int | None:
@@ -264,6 +296,11 @@ RUNS: Columns[DeepJudged] = {
     "held_out": ("Int64", lambda run: run.count("held_out_deviations")),
     "held_out_covered": ("Int64", lambda run: run.count("held_out_covered")),
     "held_out_coverage": ("Float64", lambda run: run.covered("held_out_covered", "held_out_deviations")),
+    "ledgers": ("Int64", lambda run: run.ledgers and run.ledgers[1]),
+    "ledgers_covered": ("Int64", lambda run: run.ledgers and run.ledgers[0]),
+    "ledger_coverage": ("Float64", lambda run: _ratio(run.ledgers)),
+    "drops": ("Int64", lambda run: run.drops[0]),
+    "longest_drop": ("Int64", lambda run: run.drops[1]),
     "exploring_steps": ("Int64", lambda run: int(run.arrays["explored"].sum())),
     "deviating_steps": ("Int64", lambda run: int(run.arrays["deviated"].sum())),
     "steps": ("Int64", lambda run: int(run.arrays["steps"].sum())),

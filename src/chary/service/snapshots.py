@@ -17,19 +17,22 @@ import sys
 import threading
 import time
 import warnings
-from contextlib import suppress
 from typing import NoReturn, final
 
 from chary.service.committer import Committer, Snapshot
 from chary.service.events import Fresh, Snapshotted, encode
 from chary.service.live import Live
-from chary.service.logs import SERVICE
+from chary.service.logs import SERVICE, place_of
 from chary.service.memory import uncollected
 from chary.service.points import reached
 
 _log = logging.getLogger(SERVICE)
-# Whoever packs leaves the processors to those who decide, for so many seconds at most.
-PATIENT_SECONDS = 2.0
+# A copy runs where nobody else wants to. If it has nothing to show after so many seconds it is ended, and the
+# next one runs as a program of low priority: a process cannot take back what it has left to others.
+PATIENT_SECONDS = 5.0
+NICENESS = 10
+# Seconds after which any copy is ended: it hangs, or has no processor at all.
+LONGEST_SECONDS = 60.0
 
 
 @final
@@ -47,8 +50,8 @@ class Snapshots:
         self._last = last
         self._every = every
         self._thread: threading.Thread | None = None
-        # The copy of this process that packs, or packed last.
-        self._process = 0
+        # Whether a copy leaves the processors to all others.
+        self._modest = True
         # The event that a packed snapshot is of, its digest, and its bytes, until an event names it.
         self._packed: tuple[int, str, bytes] | None = None
 
@@ -61,37 +64,39 @@ class Snapshots:
         if self._thread is None or not self._thread.is_alive():
             self.now(live)
 
-    def now(self, live: Live) -> None:
-        """Take a snapshot."""
+    def now(self, live: Live, *, last: bool = False) -> None:
+        """Take a snapshot; `last` says that nothing else is left to do."""
         self.finish()
         self.name(live)
         self._last = live.seq
+        modest = self._modest and not last
         try:
-            self._process, pipe = _copied(live)
+            process, pipe = _copied(live, modest=modest)
         except OSError as problem:
             # There may be too little memory for a copy; the next one may find more.
             _log.error("no snapshot", extra={"fields": {"reason": str(problem)}})
             return
         self._thread = threading.Thread(
-            target=self._receive, args=(live.seq, self._process, pipe), name="chary-snapshot", daemon=True
+            target=self._receive, args=(live.seq, process, pipe, modest), name="chary-snapshot", daemon=True
         )
         self._thread.start()
 
     def finish(self) -> None:
         """Wait until the last one is packed."""
         if self._thread is not None:
-            if self._thread.is_alive():
-                _hurry(self._process)
             self._thread.join()
 
-    def _receive(self, seq: int, process: int, pipe: int) -> None:
+    def _receive(self, seq: int, process: int, pipe: int, modest: bool) -> None:
         """Take what the copy has packed."""
         with open(pipe, "rb") as packed:
-            if not select.select([packed], [], [], PATIENT_SECONDS)[0]:
-                _hurry(process)
+            if not select.select([packed], [], [], PATIENT_SECONDS if modest else LONGEST_SECONDS)[0]:
+                os.kill(process, signal.SIGKILL)
             content = packed.read()
         _, status = os.waitpid(process, 0)
-        if status:
+        if modest and status == signal.SIGKILL:
+            _log.warning("snapshot postponed", extra={"fields": {"reason": "the processors are busy"}})
+            self._modest, self._last = False, seq - self._every
+        elif status:
             _log.error("no snapshot", extra={"fields": {"reason": f"its process ended with {status}"}})
         else:
             self._packed = seq, hashlib.sha256(content).hexdigest(), content
@@ -109,7 +114,7 @@ class Snapshots:
         self._committer.besides(Snapshot(seq, upto, content))
 
 
-def _copied(live: Live) -> tuple[int, int]:
+def _copied(live: Live, *, modest: bool) -> tuple[int, int]:
     """Return a copy of this process that packs the state as it is now, and the pipe that it packs it into."""
     taking, giving = os.pipe()
     try:
@@ -122,12 +127,12 @@ def _copied(live: Live) -> tuple[int, int]:
         os.close(giving)
         raise
     if process == 0:
-        _pack(live, giving)
+        _pack(live, giving, modest=modest)
     os.close(giving)
     return process, taking
 
 
-def _pack(live: Live, pipe: int) -> NoReturn:
+def _pack(live: Live, pipe: int, *, modest: bool) -> NoReturn:
     """Write the state to a pipe, and end the process, which is a copy."""
     status = 1
     try:
@@ -136,17 +141,14 @@ def _pack(live: Live, pipe: int) -> NoReturn:
         # The lock of the deployment, and its port, are to be free as soon as the service has ended.
         os.closerange(3, pipe)
         os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
+        os.nice(NICENESS)
         if sys.platform == "linux":
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setscheduler(0, os.SCHED_IDLE if modest else os.SCHED_BATCH, os.sched_param(0))
         with uncollected(), open(pipe, "wb") as packed:
             packed.write(live.packed())
         status = 0
     finally:
+        if status:
+            kind, _, trace = sys.exc_info()
+            _log.error("packing failed", extra={"fields": place_of(kind or SystemExit, trace)})
         os._exit(status)
-
-
-def _hurry(process: int) -> None:
-    """Let a copy run as any other process."""
-    if sys.platform == "linux":
-        with suppress(ProcessLookupError):
-            os.sched_setscheduler(process, os.SCHED_OTHER, os.sched_param(0))

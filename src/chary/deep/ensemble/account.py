@@ -18,6 +18,7 @@ class Account(NamedTuple):
         pool: The sums of the pooled ledger, (2,).
         booked: The deficit booked.
         retreated: Whether the best networks play it in a retreat.
+        quiet: Whether nothing may deviate in it, since its networks are on probation.
         baselines: The baseline's action at each step decided, (H,).
         deviated: Whether another action was played, (H,).
         rewards: Rewards observed, (H,).
@@ -28,6 +29,7 @@ class Account(NamedTuple):
     pool: jax.Array
     booked: jax.Array
     retreated: jax.Array
+    quiet: jax.Array
     baselines: jax.Array
     deviated: jax.Array
     rewards: jax.Array
@@ -42,6 +44,7 @@ def first_account(horizon: int) -> Account:
         pool=jnp.zeros(2, jnp.float64),
         booked=jnp.float64(0.0),
         retreated=jnp.bool_(False),
+        quiet=jnp.bool_(False),
         baselines=whole,
         deviated=jnp.zeros(horizon, bool),
         rewards=jnp.zeros(horizon, jnp.float64),

@@ -7,6 +7,8 @@ without a budget (`dqn`, `cql`, `sac`) lie behind the members and learn in the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -129,7 +131,8 @@ def opened(options: DeepOptions, state: EnsembleState, key: jax.Array) -> Ensemb
         stays = state.chain.open
         kept = with_explorer(options, plan, state.plan)
         plan = jax.tree.map(lambda old, new: jnp.where(stays, old, new), kept, plan)
-    account = first_account(state.account.rewards.shape[0])._replace(retreated=retreats)
+    account = first_account(state.account.rewards.shape[0])
+    account = account._replace(retreated=retreats, quiet=state.rollback.probation & ~retreats)
     return state._replace(plan=plan, account=account)
 
 
@@ -161,7 +164,7 @@ def offer(
     else:
         wanted = jnp.mean(exploring, axis=0) + given.optimism * jnp.std(exploring, axis=0, ddof=1)
     return Offer(
-        explorer=best_action(wanted),
+        explorer=jnp.where(account.quiet, gaps.baseline, best_action(wanted)),
         baseline=gaps.baseline,
         charges=pooled_charges(given, account.pool, terms),
         bounds=weight * step_bounds(given, gaps),
@@ -350,6 +353,23 @@ def check_plan(options: DeepOptions, plan: Any, sizes: Sizes) -> None:
 def counts(options: DeepOptions, state: EnsembleState) -> dict[str, int]:
     """Return how often the best networks had to play again, and members had to be replaced."""
     return {"retreats": int(state.rollback.retreats), "unsound_members": int(state.unsound.sum())}
+
+
+@lru_cache(maxsize=16)
+def frozen_gaps(options: DeepOptions, horizon: int) -> Callable[[Plan, Any, Any], Any]:
+    """Return a compiled call from a plan, an observation and a step to what its members predict.
+
+    These are the mean value of each action, (A,), the baseline's action, and mean and standard deviation of
+    each action's gap.
+    """
+
+    def predicted(plan: Plan, observation: jax.Array, t: jax.Array) -> Any:
+        values = _valued(options, plan.members, observation, t, horizon).astype(jnp.float64)
+        gaps = paired_gaps(options.ensemble, values)
+        deviation = jnp.std(values[:, gaps.baseline][:, None] - values, axis=0, ddof=1)
+        return jnp.mean(values, axis=0), gaps.baseline, gaps.mean, deviation
+
+    return jax.jit(predicted)
 
 
 def _members(options: DeepOptions, networks: Networks) -> Networks:

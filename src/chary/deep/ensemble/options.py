@@ -10,11 +10,18 @@ from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.texts import shown
 
 EXPLORERS = ("upper", "thompson")
+# How the constants of prices were set: `chary.deep.calibrate` measures them.
+CONSTANTS = {
+    "given": "the constants of its prices, which were given and not measured for this problem",
+    "rollouts": "the constants of its prices, measured by rollouts of a simulator",
+    "trials": "the constants of its prices, measured by single random deviations in episodes set aside",
+    "returns": "the constants of its prices, measured by returns of episodes without deviations",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleOptions:
-    """The options of the learner `ensemble`, docs/algorithm.md section 14; prices are in units of reward.
+    """The options of the learner `ensemble`, docs/algorithm.md section 13; prices are in units of reward.
 
     Args:
         members: Networks of the ensemble, E >= 2; one shared batch teaches all of them.
@@ -36,6 +43,8 @@ class EnsembleOptions:
             start and environment are deterministic; more compare means with an interval.
         retreat: Episodes that the best networks play then, >= 1, doubling with each time ...
         longest_retreat: ... up to this, >= `retreat`.
+        constants: How `floor`, `z` and `margin` were set: `given`, or by `rollouts`, `trials` or `returns`,
+            as `chary.deep.calibrate.fit` says.
 
     Raises:
         InvalidSetting: if a number lies outside its range.
@@ -60,10 +69,12 @@ class EnsembleOptions:
     window: int = 1
     retreat: int = 2
     longest_retreat: int = 32
+    constants: str = "given"
 
     def __post_init__(self) -> None:
         check_integer("members", self.members, minimum=2)
         check_choice("explorer", self.explorer, EXPLORERS)
+        check_choice("constants", self.constants, CONSTANTS)
         check_real("learning_rate", self.learning_rate, low=0.0, open_low=True, open_high=True)
         check_real("observed_share", self.observed_share, low=0.0, high=1.0)
         check_integer("observed_for", self.observed_for, minimum=0)

@@ -1,4 +1,4 @@
-"""Prices of the paired ensemble: gaps member by member, and the pooled ledger; docs/algorithm.md section 14.
+"""Prices of the paired ensemble: gaps member by member, and the pooled ledger; docs/algorithm.md section 13.
 
 All members evaluate the same baseline, so that what they get wrong about the state cancels in the difference
 of two actions. The slow twins are in `chary.reference.ensemble`.

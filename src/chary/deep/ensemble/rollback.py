@@ -27,6 +27,8 @@ class Rollback(NamedTuple):
         left: Episodes that the best networks still play.
         length: Episodes of the next retreat.
         retreats: Retreats so far.
+        probation: Whether the present networks have to show their return first: nothing deviates until they
+            have, at the beginning and after each retreat, since what followed them was not seen lately.
         number: Episodes of the present window, and
         sums: the sums of their returns, squared returns and booked deficits, (3,).
     """
@@ -37,6 +39,7 @@ class Rollback(NamedTuple):
     left: jax.Array
     length: jax.Array
     retreats: jax.Array
+    probation: jax.Array
     number: jax.Array
     sums: jax.Array
 
@@ -51,6 +54,7 @@ def first_rollback(options: EnsembleOptions, members: Networks) -> Rollback:
         left=none,
         length=jnp.int32(options.retreat),
         retreats=none,
+        probation=jnp.bool_(True),
         number=none,
         sums=jnp.zeros(3, jnp.float64),
     )
@@ -97,6 +101,7 @@ def judged(
         left=left.astype(jnp.int32),
         length=jnp.where(better, options.retreat, jnp.where(worse, doubled, now.length)).astype(jnp.int32),
         retreats=now.retreats + worse,
+        probation=worse | (now.probation & ~full),
         number=jnp.where(full, 0, number).astype(jnp.int32),
         sums=jnp.where(full, 0.0, sums),
     )

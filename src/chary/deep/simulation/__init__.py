@@ -215,6 +215,7 @@ class DeepSimulation:
             incumbent=incumbent,
             held_out=held_out,
             chains=chain_counts(self.learner.chain),
+            counts=learner_of(self.options).counts(self.options, self.learner),
         )
 
     def _log(self) -> EpisodeLog:

@@ -44,6 +44,14 @@ def held_out_audit(
     Raises:
         InvalidSetting: if `share` is not a probability, or as `audit_episode` does.
     """
+    steps = held_out_steps(environment, options, plan, key, share=share)
+    return audit_episode(environment, options, plan, steps)
+
+
+def held_out_steps(
+    environment: Environment, options: DeepOptions, plan: Any, key: jax.Array, *, share: float = SHARE
+) -> StepLog:
+    """Play one episode of the baseline with random deviations; arguments as of `held_out_audit`."""
     check_real("share", share, low=0.0, high=1.0)
     reset_key, draw_key = jax.random.split(key)
     horizon = environment.horizon
@@ -78,4 +86,4 @@ def held_out_audit(
 
     first = _Now(environment.reset(reset_key), jnp.bool_(True))
     _, steps = lax.scan(step, first, (times, uniforms))
-    return audit_episode(environment, options, plan, steps)
+    return steps

@@ -17,6 +17,7 @@ from chary.report.claims import (
 )
 from chary.report.deep.charts import charts_of
 from chary.report.deep.hiv_claims import hiv_claims
+from chary.report.deep.own_claims import own_claims
 from chary.report.deep.tables import (
     MILLION,
     TABLE_1,
@@ -52,7 +53,7 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     """Return the parts of the report; the paper's claims and its Table 1 for the paper's problem alone."""
     assert isinstance(experiment.conditions, DeepConditions)
     conditions, problem = experiment.conditions, experiment.conditions.about
-    claims = hiv_claims(measured) if problem.of_paper else []
+    claims = [*hiv_claims(measured), *own_claims(measured)] if problem.of_paper else []
     lines = reading(experiment.conditions, measured, claims)
     entries = table_1_rows(measured) if problem.of_paper else []
     return Parts(
@@ -142,9 +143,10 @@ def _judges(measured: Measured) -> list[str]:
             "All algorithms are judged by baselines learnt from their own data with the same options "
             f"({judge}), and by the baseline at the end of the warm-up as a second reference."
         ]
+    groups = "; ".join(f"{judge}: {_quoted(labels)}" for judge, labels in by.items())
     return [
-        "The algorithms are judged by baselines learnt with different options, and their violations cannot "
-        f"be compared: {'; '.join(f'{judge}: {_quoted(labels)}' for judge, labels in by.items())}."
+        "The algorithms are judged by baselines learnt with different options, and violations can only be "
+        f"compared within these groups: {groups}."
     ]
 
 

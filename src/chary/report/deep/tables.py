@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from chary.audit import DROPS_AFTER
+from chary.deep.options import SHIELDED
 from chary.pages import Table
 from chary.report.claims import say, say_rate, say_value
 from chary.report.measured import UNKNOWN, Measured, Place
 from chary.report.tables import Cells, ends, paired_rows, place_row, violation_cells, violation_row
-from chary.results.deep import SHIELDED
 from chary.statistics import Estimate
 from chary.sweeps.deep_problems import OWN_OPTIONS, DeepProblem
 
@@ -77,7 +78,7 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
     def means(place: Place, *names: str) -> dict[str, float]:
         return {name: measured.mean(place, name).value for name in names}
 
-    coverages = ("coverage", "booked_coverage", "held_out_coverage")
+    coverages = ("coverage", "booked_coverage", "held_out_coverage", "ledger_coverage")
     steps = ("exploring_steps", "deviating_steps", "favourite_share", "constant_episodes", "seconds")
     return [
         {
@@ -103,6 +104,8 @@ def summary_rows(measured: Measured) -> list[dict[str, Any]]:
             **means(place, "deficit_mean"),
             "deficit_max": _largest(measured, place, "deficit_max"),
             **means(place, *coverages, *steps),
+            **{name: total(measured, place, name) for name in ("ledgers", "ledgers_covered", "drops")},
+            "longest_drop": _largest(measured, place, "longest_drop"),
         }
         for place in measured.places
     ]
@@ -140,6 +143,8 @@ def summary_cells(problem: DeepProblem, measured: Measured) -> Cells:
         ("booked per episode", lambda place: say(measured.mean(place, "deficit_mean"))),
         ("exploring steps", steps("exploring_steps")),
         ("deviating steps", steps("deviating_steps")),
+        ("ledgers that cover z*", lambda place: _ledgers(measured, place)),
+        ("drops per 1,000", lambda place: drops_in_words(measured, place)),
         ("standing", lambda place: measured.text(place, "standing")),
         ("seconds", lambda place: say_value(measured.mean(place, "seconds").value)),
     )
@@ -225,6 +230,7 @@ def coverage_table(measured: Measured) -> Table:
         covered("booked_coverage", "booked"),
         ("held out", lambda place: f"{total(measured, place, 'held_out'):,}"),
         covered("held_out_coverage"),
+        ("ledgers of episodes that deviated", lambda place: _ledgers(measured, place)),
         ("largest true cost of one", lambda place: say_value(_largest(measured, place, "true_gap_max"))),
     )
     found = [place for label in measured.algorithms() for (place,) in measured.together(label)]
@@ -287,7 +293,7 @@ def total(measured: Measured, place: Place, name: str) -> int | None:
 
 def has_ledger(measured: Measured, place: Place) -> bool:
     """Whether the algorithm keeps a budget: others have the same runs at every budget."""
-    return measured.text(place, "agent") == SHIELDED
+    return measured.text(place, "agent") in SHIELDED
 
 
 def _once(measured: Measured) -> list[Place]:
@@ -297,6 +303,19 @@ def _once(measured: Measured) -> list[Place]:
         places = [place for (place,) in measured.together(label)]
         found += places if has_ledger(measured, places[0]) else places[:1]
     return found
+
+
+def _ledgers(measured: Measured, place: Place) -> str:
+    """Return how many ledgers covered the true deficit."""
+    number = total(measured, place, "ledgers") if has_ledger(measured, place) else None
+    return f"{total(measured, place, 'ledgers_covered'):,} of {number:,}" if number else "none"
+
+
+def drops_in_words(measured: Measured, place: Place) -> str:
+    """Return how often an episode earned much less than the best so far, and for how long at most."""
+    episodes = float(measured.column(place, "episodes").sum() - DROPS_AFTER * len(measured.seeds(place)))
+    rate = 1000 * (total(measured, place, "drops") or 0) / episodes if episodes > 0 else 0.0
+    return f"{say_value(rate)}, at most {_largest(measured, place, 'longest_drop'):,.0f} in a row"
 
 
 def _deviation(values: Any) -> float | None:
