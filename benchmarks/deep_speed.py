@@ -22,10 +22,13 @@ def told(spread: dict[str, float], digits: int = 0) -> str:
 def training() -> str:
     """Return the training speed of one core, and the comparison with Stable-Baselines3."""
     found = recorded("deep-training")
-    rows = [[agent, told(rate["steps_a_processor_second"])] for agent, rate in found["rates"]["hiv"].items()]
+    rows = [
+        [agent, told(rate["steps_a_processor_second"]), told(rate["times_paper"], 2)]
+        for agent, rate in found["rates"]["hiv"].items()
+    ]
     text = (
         f"One core, patient 5, environment steps per second of processor time (`{found['command']}`):\n\n"
-        f"{table(['agent', 'steps/s, median (least to most)'], rows)}\n\n"
+        f"{table(['agent', 'steps/s, median (least to most)', 'time per step / paper'], rows)}\n\n"
     )
     peer = found["sb3"]
     ratios = ", ".join(f"{agent} {told(ratio, 1)}" for agent, ratio in peer["ratio"].items())

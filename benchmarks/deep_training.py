@@ -2,10 +2,11 @@
 
 python benchmarks/deep_training.py [--repeats 7] [--episodes 20] [--processes 2] [--to FILE]
 
-Networks of 2 x 64, batches of 64, all three updated at every step. The process is bound to one core before
-JAX is loaded, so that its thread pools have one thread. Each repeat is one call of the compiled loop;
-compilation is timed separately. Rates are by processor time, which other processes disturb less, and by wall
-time. `point` is a small task that costs almost nothing, `hiv` is patient 5.
+Networks of 2 x 64, batches of 64, all of them updated at every step: three of `paper`, ten of `chary`, and
+one more of `dqn` and `cql`. The agents take turns, and a ratio is of two neighbouring turns. The process is
+bound to one core before JAX is loaded, so that its thread pools have one thread. Each repeat is one call of
+the compiled loop; compilation is timed separately. Rates are by processor time, which other processes disturb
+less, and by wall time. `point` is a small task that costs almost nothing, `hiv` is patient 5.
 
 Where Stable-Baselines3 is installed, its DQN trains on the same patient in turn with ours: one network of
 2 x 64, an update of 64 transitions at every step, one thread. A ratio is of two neighbouring turns.
@@ -41,7 +42,8 @@ from chary.deep import DeepOptions, Environment, begin, proceed  # noqa: E402
 from chary.deep.simulation.hiv import hiv  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
-AGENTS = ("chary", "dqn", "cql")
+# `paper` has three networks, `chary` an ensemble of ten, and the others one network more.
+AGENTS = ("paper", "chary", "dqn", "cql")
 # Steps of Stable-Baselines3 in one turn, about a second.
 STEPS_OF_SB3 = 1_000
 
@@ -86,15 +88,25 @@ class Trainer:
         return self.steps / (time.process_time() - processor), self.steps / (time.perf_counter() - clock)
 
 
-def measure(environment: Environment, agent: str, episodes: int, repeats: int) -> dict[str, Any]:
-    """Time the compiled loop."""
-    trainer = Trainer(environment, agent, episodes, repeats)
-    rates = [trainer.turn() for _ in range(repeats)]
+def measure(environment: Environment, episodes: int, repeats: int) -> dict[str, dict[str, Any]]:
+    """Time the compiled loops of all agents in turn."""
+    trainers = {agent: Trainer(environment, agent, episodes, repeats) for agent in AGENTS}
+    rates: dict[str, list[tuple[float, float]]] = {agent: [] for agent in AGENTS}
+    for _ in range(repeats):
+        for agent, trainer in trainers.items():
+            rates[agent].append(trainer.turn())
+    reference = [own for own, _ in rates[AGENTS[0]]]
     return {
-        "steps_a_repeat": trainer.steps,
-        "compile_seconds": trainer.compile_seconds,
-        "steps_a_processor_second": spread([own for own, _ in rates]),
-        "steps_a_second": spread([clock for _, clock in rates]),
+        agent: {
+            "steps_a_repeat": trainer.steps,
+            "compile_seconds": trainer.compile_seconds,
+            "steps_a_processor_second": spread([own for own, _ in rates[agent]]),
+            "steps_a_second": spread([clock for _, clock in rates[agent]]),
+            f"times_{AGENTS[0]}": spread(
+                [base / own for base, (own, _) in zip(reference, rates[agent], strict=True)]
+            ),
+        }
+        for agent, trainer in trainers.items()
     }
 
 
@@ -196,9 +208,7 @@ def main() -> None:
     problems = {"point": point(), "hiv": hiv(5)}
     load_before = os.getloadavg()
     rates = {
-        problem: {
-            agent: measure(environment, agent, arguments.episodes, arguments.repeats) for agent in AGENTS
-        }
+        problem: measure(environment, arguments.episodes, arguments.repeats)
         for problem, environment in problems.items()
     }
     result = {
@@ -223,7 +233,8 @@ def main() -> None:
             print(
                 f"{problem:6} {agent:6} {own['median']:7.0f} steps per second of processor time "
                 f"({own['min']:.0f} to {own['max']:.0f}), {clock['median']:.0f} per second of wall time, "
-                f"compiled in {rate['compile_seconds']:.1f} s"
+                f"compiled in {rate['compile_seconds']:.1f} s, a step takes "
+                f"{rate[f'times_{AGENTS[0]}']['median']:.2f} times that of {AGENTS[0]}"
             )
     if "sb3" in result:
         theirs = result["sb3"]["sb3_steps_a_processor_second"]

@@ -74,6 +74,8 @@ HEADINGS = (
     "signed deficit, eq. (2)",
     "deviating steps per run",
     "exploring steps per run",
+    "ledgers that cover z*, of episodes that deviated",
+    "episodes below 80 % of the best, after the 200th (longest row)",
 )
 VALUES = (
     "algorithm",
@@ -103,6 +105,8 @@ def _cells(s: Summary, where: Where) -> list[str]:
         _interval(row, "signed_deficit"),
         f"{float(row['deviating_steps']):,.0f}",
         f"{float(row['exploring_steps']):,.0f}",
+        f"{row['ledgers_covered']} of {row['ledgers']}" if row.get("ledgers") else "",
+        f"{row['drops']} ({float(row['longest_drop']):.0f})" if row.get("drops") else "unknown",
     ]
 
 

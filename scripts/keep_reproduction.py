@@ -104,6 +104,10 @@ def deep_cells_of(row: dict[str, str], conditions: Any) -> dict[str, str]:
         "held-out charges that cover": f"{100 * float(row['held_out_coverage']):.3g} %"
         if row["held_out_coverage"]
         else "",
+        "ledgers that cover z*": f"{row['ledgers_covered']} of {row['ledgers']}"
+        if row.get("ledgers")
+        else "",
+        "drops (longest)": f"{row['drops']} ({float(row['longest_drop']):.0f})" if row.get("drops") else "",
         "exploring steps": f"{float(row['exploring_steps']):.0f}",
         "deviating steps": f"{float(row['deviating_steps']):.0f}",
         "baseline's value, first to last": f"{float(row['baseline_value_first']):.3g} to "
