@@ -129,12 +129,16 @@ class Features:
                 f"features of kind {shown(kind)}."
             )
         waved = number - 1 if kind == "fourier" else 0
+        frequency = as_array("frequency", arrays, (size, waved), np.float64)
+        phase = as_array("phase", arrays, (waved,), np.float64)
+        if not (np.isfinite(frequency).all() and np.isfinite(phase).all()):
+            raise InvalidData("'features' of a file must be finite, got others.")
         return cls(
             kind,
             size,
             number,
-            as_array("frequency", arrays, (size, waved), np.float64),
-            as_array("phase", arrays, (waved,), np.float64),
+            frequency,
+            phase,
             check_real("length_scale", about["length_scale"], low=0.0, open_high=True, error=InvalidData),
             function,
         )

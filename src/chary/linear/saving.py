@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chary.agents._episodes import OpenEpisode
+from chary.agents._episodes import OpenEpisode, Played
 from chary.agents._steps import observed_steps, steps_from, vote_rows, votes_from
 from chary.errors import InvalidData, check_index, check_integer, check_truth
 from chary.linear.agent import LinearAgent, Open, Pinned
@@ -143,12 +143,22 @@ def _episode(agent: LinearAgent, arrays: Arrays, i: int, kept: Any, plans: list[
     name, number, place, *flags = kept
     number = check_integer("number", number, minimum=0, error=InvalidData)
     plan = plans[check_index("plan", place, len(plans), error=InvalidData)]
-    prefix, size = f"open.{i}.", (agent._form.size,)
-    steps = steps_from(arrays, size, prefix, n_actions=agent.n_actions, plan=number)
+    prefix = f"open.{i}."
+    steps = _steps(agent, arrays, prefix, number)
     for step, vote in zip(steps, votes_from(f"{prefix}votes", arrays, len(steps)), strict=True):
         step.decision = step.decision._replace(vote=vote)
-    state = as_array(f"{prefix}now", arrays, size, np.float64)
+    state = _finite(f"{prefix}now", arrays, (agent._form.size,))
     return OpenEpisode.restored(name, state, Pinned(plan, number), steps, flags)
+
+
+def _steps(agent: LinearAgent, arrays: Arrays, prefix: str, plan: int) -> list[Played[Any]]:
+    """Return the decided steps of a file, once their outcomes can be learnt."""
+    steps = steps_from(arrays, (agent._form.size,), prefix, n_actions=agent.n_actions, plan=plan)
+    for step in steps:
+        agent._form.observation(f"{prefix}state", step.state)
+        if step.outcome is not None:
+            agent._form.transition(step.outcome)
+    return steps
 
 
 def _restore_shield(agent: LinearAgent, told: Any, episodes: list[Open]) -> None:
@@ -167,7 +177,7 @@ def _restore_shield(agent: LinearAgent, told: Any, episodes: list[Open]) -> None
 def _restore_order(
     agent: LinearAgent, about: Mapping[str, Any], arrays: Arrays, episodes: list[Open]
 ) -> None:
-    closed = steps_from(arrays, (agent._form.size,), "closed.", n_actions=agent.n_actions, plan=0)
+    closed = _steps(agent, arrays, "closed.", 0)
     timed: list[Timed] = []
     for step, (t, lost) in zip(closed, about["closed"], strict=True):
         step.lost = check_truth("lost", lost, error=InvalidData)

@@ -312,7 +312,8 @@ class LinearWorlds:
         ranks = 0 if self.ahead.kind == "one_hot" else len(nodes)
         priority = as_array("priority", arrays, (ranks,), np.float64)
         numbers = as_array("numbers", arrays, (2,), np.int64)
-        if (numbers < 0).any() or not np.isfinite(nodes).all():
+        told = [nodes, *(each for each in columns if each.dtype == np.float64)]
+        if (numbers < 0).any() or not all(np.isfinite(each).all() for each in told):
             raise InvalidData("counts and nodes of saved worlds must be sound, got others.")
         if states is not None:
             self._take_states(states)
