@@ -86,7 +86,7 @@ def flips(plan: Networks, steps: Any) -> dict[str, int]:
 
 def measure(repeats: int) -> dict[str, Any]:
     """Train, and audit at every stage."""
-    environment, options = hiv(PATIENT), DeepOptions(agent="random", episodes=max(STAGES))
+    environment, options = hiv(PATIENT), DeepOptions(agent="random", learner="networks", episodes=max(STAGES))
     state = jax.jit(partial(begin, environment, options))(jax.random.key(0))
     play = jax.jit(lambda state: proceed(environment, options, state, 1, record=True), donate_argnums=0)
     audits: dict[str, Any] = {

@@ -25,7 +25,7 @@ ETAS = (40.0, 60.0, 80.0, 100.0)
 
 def measured(beta: float, eta: float, seed: int) -> dict[str, Any]:
     """Play one run."""
-    options = DeepOptions(agent="chary", beta=beta, eta=eta, episodes=1000)
+    options = DeepOptions(agent="paper", beta=beta, eta=eta, episodes=1000)
     simulation = DeepSimulation(hiv(5), options, seed=seed)
     simulation.start()
     while simulation.done < options.episodes:

@@ -3,11 +3,13 @@
     python benchmarks/service.py load      # rates and latencies beside those of a trivial request
     python benchmarks/service.py memory    # resident memory over an hour of that load
     python benchmarks/service.py restart   # seconds until a deployment with a million events answers
+    python benchmarks/service.py page      # put what is recorded into docs/service-promises.md
 
-Each writes benchmarks/results/service-NAME.json, with the machine and its load. The deployment is the ward of
-`chary serve demo` in mode budgeted: 6 states, 3 treatments, 6 visits, posterior worlds, learning as it goes.
-A trivial request is GET /healthz on the same server: the same sockets, parser and event loop, no engine and
-no disk; both are measured in turns. The clients are one process without an HTTP library.
+Each of the first three writes benchmarks/results/service-NAME.json, with the machine and its load. The
+deployment is the ward of `chary serve demo` in mode budgeted: 6 states, 3 treatments, 6 visits, posterior
+worlds, learning as it goes. A trivial request is GET /healthz on the same server: the same sockets, parser
+and event loop, no engine and no disk; both are measured in turns. The clients are one process without an HTTP
+library.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ from random import Random
 from typing import Any
 
 import chary
-from _jobs import RESULTS
+from _jobs import RESULTS, ROOT
+from _jobs import fill as fill_page
 from _service_load import Caller, Client, Fleet, Took
+from _service_page import recorded
 from chary.service.demo import declaration
 from chary.service.deployment import Deployment
 from chary.service.engine import Engine
@@ -54,6 +58,8 @@ TRIVIAL_SECONDS = 4.0
 SPREADING = 0.2
 # Points of the curve of memory, and the share of an hour after which growth is judged.
 POINTS, SETTLED = 60, 0.25
+# How the system runs this process and those it starts: in turns with others, or (rr, fifo) before them.
+SCHEDULING = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_RR: "rr", os.SCHED_FIFO: "fifo"}
 # Events after the newest snapshot before a kill; snapshots are taken every 10,000 events.
 TAIL = 9000
 
@@ -76,9 +82,14 @@ def main() -> None:
     filling.add_argument("directory", type=Path)
     filling.add_argument("--events", type=int, required=True)
     filling.set_defaults(measure=fill)
+    page = kinds.add_parser("page", help="put what is recorded into docs/service-promises.md")
+    page.set_defaults(measure=None)
     for each in (load, memory, restart):
         each.add_argument("--out", type=Path, help="by default benchmarks/results/service-NAME.json")
     options = parser.parse_args()
+    if options.measure is None:
+        fill_page(ROOT / "docs" / "service-promises.md", "recorded", recorded())
+        return
     if options.measure is fill:
         fill(options)
     name = options.measure.__name__.removeprefix("measure_")
@@ -97,6 +108,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "cores": os.cpu_count(),
+        "scheduling": SCHEDULING[os.sched_getscheduler(0)],
         "loadavg_at_the_start": os.getloadavg(),
     }
 

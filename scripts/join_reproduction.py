@@ -119,6 +119,8 @@ def frontier(rows: list[Row]) -> Chart:
 def main(where: Path, target: Path) -> None:
     """Join tables, figures and provenance, and write the page again."""
     report, folder = where / "report", SweepFolder(where)
+    if folder.experiment().name != target.name:
+        sys.exit(f"{where} must contain runs of {target.name!r}, got {folder.experiment().name!r}.")
     check_report(report)
     kept = json.loads((target / "provenance.json").read_text())
     states = folder.states()
@@ -144,8 +146,7 @@ def main(where: Path, target: Path) -> None:
     kept["cpu_seconds"] += round(sum(each["cpu_seconds"] for each in made))
     kept["note"] = NOTE
     (target / "provenance.json").write_text(json.dumps(kept, indent=1) + "\n")
-    told = tomllib.loads((target / "experiment.toml").read_text())
-    write_page(target, told.get("title", told["name"]), "tabular", f"out/{target.name}")
+    write_page(target, folder.experiment(), f"out/{target.name}")
     print(f"{both} runs of both pieces are the same; {len(added)} added, {done} in all.")
 
 

@@ -14,9 +14,11 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from chary.storage.files import DRAFT
 from chary.sweeps.folder import SweepFolder
+from chary.sweeps.spec import Experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 REPRODUCTIONS = ROOT / "reproductions"
@@ -25,7 +27,7 @@ MILLION = 1e6
 NOTES = {
     "tabular": "Regret over all episodes, mean over seeds with its 95 % bootstrap interval, widened for few "
     "seeds;",
-    "hiv": "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
+    "deep": "Discounted returns, maximum of a run and mean of its last tenth: mean over seeds with its 95 % "
     "bootstrap interval, widened for few seeds; of the audited episodes",
 }
 
@@ -60,7 +62,7 @@ def broken_runs(row: dict[str, str]) -> str:
     return f"{row['runs_with_violations']} of {row['seeds']} ({low:.2g} to {high:.3g} %)"
 
 
-def cells_of(row: dict[str, str]) -> dict[str, str]:
+def cells_of(row: dict[str, str], _: Any) -> dict[str, str]:
     """Return a row of the summary of a tabular sweep as it is shown, by heading."""
     return {
         "eta": f"{float(row['budget']):g}",
@@ -77,10 +79,11 @@ def cells_of(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of the summary of an HIV sweep as it is shown, by heading."""
-    millions = {
-        key: str(float(value) / MILLION) if value else ""
+def deep_cells_of(row: dict[str, str], conditions: Any) -> dict[str, str]:
+    """Return a row of the summary of a sweep of the deep learner as it is shown, by heading."""
+    problem = conditions.about
+    returns = {
+        key: str(float(value) * problem.factor) if value else ""
         for key, value in row.items()
         if key.startswith(("max_return", "late_return"))
     }
@@ -88,8 +91,8 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
         "eta": f"{float(row['budget']):g}",
         "algorithm": row["algorithm"],
         "seeds": row["seeds"],
-        "maximum return, millions (95 %)": interval(millions, "max_return"),
-        "last tenth (95 %)": interval(millions, "late_return"),
+        f"{problem.with_unit('maximum return')} (95 %)": interval(returns, "max_return"),
+        "last tenth (95 %)": interval(returns, "late_return"),
         "violations per 1,000 (95 %)": interval(row, "violations_per_1000", 3),
         "runs with any (95 %)": broken_runs(row),
         "… incumbent": f"{1000 * float(row['violations_incumbent']) / float(row['audited']):.3g}"
@@ -101,6 +104,10 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
         "held-out charges that cover": f"{100 * float(row['held_out_coverage']):.3g} %"
         if row["held_out_coverage"]
         else "",
+        "ledgers that cover z*": f"{row['ledgers_covered']} of {row['ledgers']}"
+        if row.get("ledgers")
+        else "",
+        "drops (longest)": f"{row['drops']} ({float(row['longest_drop']):.0f})" if row.get("drops") else "",
         "exploring steps": f"{float(row['exploring_steps']):.0f}",
         "deviating steps": f"{float(row['deviating_steps']):.0f}",
         "baseline's value, first to last": f"{float(row['baseline_value_first']):.3g} to "
@@ -110,14 +117,18 @@ def hiv_cells_of(row: dict[str, str]) -> dict[str, str]:
     }
 
 
-CELLS = {"tabular": cells_of, "hiv": hiv_cells_of}
+CELLS = {"tabular": cells_of, "deep": deep_cells_of}
 
 
-def summary(rows: list[dict[str, str]], family: str) -> str:
+def summary(rows: list[dict[str, str]], experiment: Experiment) -> str:
     """Return the summary as one Markdown table per study and variant."""
-    parts = []
+    parts, show = [], CELLS[experiment.family.name]
     for study, variant in dict.fromkeys((row["study"], row["variant"]) for row in rows):
-        here = [CELLS[family](row) for row in rows if (row["study"], row["variant"]) == (study, variant)]
+        here = [
+            show(row, experiment.conditions)
+            for row in rows
+            if (row["study"], row["variant"]) == (study, variant)
+        ]
         parts.append(f"### {study}{f': {variant}' if variant else ''}")
         parts.append(table(list(here[0]), [list(cells.values()) for cells in here]))
     return "\n\n".join(parts)
@@ -231,13 +242,13 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: s
         "results": {state.id: state.sha256 for state in states},
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
-    write_page(target, experiment.title or experiment.name, experiment.family.name, where.as_posix())
+    write_page(target, experiment, where.as_posix())
 
 
-def write_page(target: Path, title: str, family: str, where_from: str) -> None:
+def write_page(target: Path, experiment: Experiment, where_from: str) -> None:
     """Write the page of a kept reproduction from its own files; its runs lay in `where_from`."""
     told = json.loads((target / "claims.json").read_text())
-    claims = told["claims"]
+    claims, family = told["claims"], experiment.family.name
     provenance = json.loads((target / "provenance.json").read_text())
     # Reports that compare with the paper's Table 1 say how far it was matched.
     compared = target / "tables" / "table-1.csv"
@@ -256,7 +267,7 @@ def write_page(target: Path, title: str, family: str, where_from: str) -> None:
     }
     figures = sorted((target / "figures").iterdir())
     parts = [
-        f"# {title}",
+        f"# {experiment.title or experiment.name}",
         f"Made by `{provenance['command']}`, then `python scripts/keep_reproduction.py {where_from}`. "
         f"{provenance.get('note', '')}"
         f"Runs: {counts}; at commit {commits}; {provenance['cpu_seconds'] / 3600:.1f} hours of one core in "
@@ -276,7 +287,7 @@ def write_page(target: Path, title: str, family: str, where_from: str) -> None:
         NOTES[family] + " violations per 1,000 episodes with an interval from resampling whole runs, "
         "because episodes of one run depend on each other; the runs with any violation with the "
         "Clopper-Pearson interval of their share.",
-        summary(rows_of(target / "tables" / "summary.csv"), family),
+        summary(rows_of(target / "tables" / "summary.csv"), experiment),
     ]
     text = "\n\n".join(parts) + "\n"
     (target / "README.md").write_text(text, encoding="utf-8")

@@ -33,6 +33,7 @@ HORIZON = 6
 MOVES = np.array([[1, 0, 0, 1, 0, 0], [-1, 0.5, 0, 0, 1, 0], [0, -1, 1, 0, 0, 1], [0.5, 0, -1, -1, 0, 0]]) / 2
 START = np.array([0.25, -0.5, 0.0, 0.5, 0.0, -0.25])
 SMALL: dict[str, Any] = {
+    "learner": "networks",
     "episodes": 8,
     "eta": 0.75,
     "discount": 0.9,

@@ -10,6 +10,7 @@ import numpy as np
 import chary
 from chary.storage.archives import npz_bytes
 from chary.storage.files import as_json
+from chary.sweeps.deep_problems import DEEP_PROBLEMS
 from chary.sweeps.folder import SweepFolder
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment
@@ -28,6 +29,7 @@ warmup = 1
 seeds = 2
 etas = [40, 100]
 audit_every = 1
+baseline = "networks"
 
 [learner]
 pretraining = 5
@@ -108,6 +110,7 @@ def invented_arrays(spec: RunSpec) -> dict[str, Any]:
     scale = {"dqn": 150.0, "chary": 0.2 * spec.options["eta"], "random": 300.0, "constant": 200.0}
     deficit = scale.get(spec.agent, 0.0) * (0.8 + 0.4 * rng.random(len(audited)))
     shares = np.array([0.0, 0.0, 0.0, 1.0] if spec.agent == "constant" else [0.1, 0.2, 0.3, 0.4])
+    shares = np.append(shares, np.zeros(len(DEEP_PROBLEMS[spec.problem].actions) - 4))
     gone = leaves[audited]
     return {
         "returns": raw / 1e4,

@@ -20,6 +20,8 @@ VIOLATION_TOLERANCE = 1e-12
 VALUE_CAP_TOLERANCE = 1e-9
 # A value that is lower by less than this did not fall.
 FALL_TOLERANCE = 1e-9
+# An episode drops if it earns this share less than the best one so far, after so many episodes.
+DROP, DROPS_AFTER = 0.2, 200
 
 BASELINE_OVER_TIME = (
     "incumbent_value",
@@ -206,8 +208,8 @@ def audit_episode(
 @overload
 def violates(true_deficit: float, eta: float) -> bool: ...
 @overload
-def violates(true_deficit: Floats, eta: float) -> NDArray[np.bool_]: ...
-def violates(true_deficit: float | Floats, eta: float) -> bool | NDArray[np.bool_]:
+def violates(true_deficit: Floats, eta: float | Floats) -> NDArray[np.bool_]: ...
+def violates(true_deficit: float | Floats, eta: float | Floats) -> bool | NDArray[np.bool_]:
     """Return whether an episode, or each of many, broke its budget: z* > eta + 1e-12, both in the same units.
 
     Example:
@@ -225,6 +227,31 @@ def falls(values: Floats) -> int:
         2
     """
     return int(np.sum(np.diff(values) < -FALL_TOLERANCE))
+
+
+def drops(returns: Floats) -> tuple[int, int]:
+    """Return how many episodes after the 200th earned less than 80 % of the best so far, and the longest row.
+
+    A best return that is negative is undercut by a fifth of its size.
+
+    Example:
+        >>> drops(np.array([*[1.0] * 200, 0.7, 0.9, 0.7, 0.7]))
+        (3, 2)
+    """
+    best = np.maximum.accumulate(returns)
+    low = (returns < best - DROP * np.abs(best))[DROPS_AFTER:]
+    ends = np.flatnonzero(np.concatenate([[True], ~low, [True]]))
+    return int(low.sum()), int(np.diff(ends).max()) - 1
+
+
+def covers(booked: Floats, true_deficit: Floats) -> NDArray[np.bool_]:
+    """Return which ledgers booked at least the true deficit of their episode, up to rounding.
+
+    Example:
+        >>> covers(np.array([1.0, 1.0]), np.array([1.0, 1.1])).tolist()
+        [True, False]
+    """
+    return np.asarray(~violates(true_deficit, booked))
 
 
 def baseline_over_time(value: Floats, incumbent: float, span: float) -> dict[str, float | int | None]:

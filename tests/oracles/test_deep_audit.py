@@ -21,7 +21,9 @@ networks = pytest.importorskip("chary.deep.networks")
 problems = pytest.importorskip("chary.deep.simulation.hiv")
 
 GAMMA, H = 0.9, 14
-OPTIONS = deep.DeepOptions(agent="random", discount=GAMMA, width=8, warm_up=1, pretraining=0)
+OPTIONS = deep.DeepOptions(
+    agent="random", learner="networks", discount=GAMMA, width=8, warm_up=1, pretraining=0
+)
 
 
 @pytest.fixture(autouse=True)
@@ -251,7 +253,7 @@ def test_an_episode_sums_its_steps(charge_from: str) -> None:
     due = deficits * weights if charge_from == "start" else deficits
     # Some charges a little above, some a little below, and some that only the scale tells apart.
     steps = steps._replace(charge=due + np.where(np.arange(H) % 3 == 0, -1e-6, 1e-6))
-    options = deep.DeepOptions(agent="random", discount=GAMMA, charge_from=charge_from)
+    options = deep.DeepOptions(agent="random", learner="networks", discount=GAMMA, charge_from=charge_from)
     found = whole_by_jax("ship", options)(plan, steps)
     deviated = steps.played & (steps.action != steps.baseline)
     covered = deviated & (steps.charge >= due)
@@ -285,7 +287,7 @@ def test_a_gain_does_not_pay_for_a_loss(charge_from: str) -> None:
     """Eq. (1): gaps 1, -1, 1, -1 against a baseline that does nothing are a deficit of 2, and not of 0."""
     plan = jax.tree.map(jnp.zeros_like, plan_of(2, 2))
     plan = plan._replace(b3=plan.b3.at[:, :, 0].set(1.0))
-    options = deep.DeepOptions(agent="random", discount=0.5, charge_from=charge_from)
+    options = deep.DeepOptions(agent="random", learner="networks", discount=0.5, charge_from=charge_from)
     no, states = np.zeros(4, bool), np.arange(4.0)
     rewards, ones = np.array([-1.0, 1.0, -1.0, 1.0]), np.ones(4, np.int32)
     seen = states[:, None].astype(np.float32)
@@ -324,7 +326,7 @@ def test_many_episodes_at_once_are_as_one_by_one() -> None:
 
 def test_an_episode_of_the_loop_is_audited_by_the_plan_it_was_played_by() -> None:
     options = deep.DeepOptions(
-        agent="chary",
+        agent="paper",
         discount=GAMMA,
         width=8,
         warm_up=2,
@@ -354,13 +356,16 @@ MISTAKES = {
         "value, (jnp.where(deviates, rollout - q",
         "q, (jnp.where(deviates, rollout - q",
     ),
-    "rollout discounted a step late": ("nothing + 1.0, nothing)", "nothing + discount, nothing)"),
-    "rollout not discounted": ("now.weight * discount", "now.weight"),
+    "rollout discounted a step late": ("nothing + 1.0, nothing)", "nothing + options.discount, nothing)"),
+    "rollout not discounted": ("now.weight * options.discount", "now.weight"),
     "time one behind": (
-        "_baseline(environment, lower, state, t + 1)",
-        "_baseline(environment, lower, state, t)",
+        "_baseline(environment, options, plan, state, t + 1)",
+        "_baseline(environment, options, plan, state, t)",
     ),
-    "another network": ("return one(plan, LOWER)", "return one(plan, 0)"),
+    "another network": (
+        "(options, plan, seen, times, environment.horizon)",
+        "(options, jax.tree.map(lambda leaf: leaf[::-1], plan), seen, times, environment.horizon)",
+    ),
     "end overlooked": ("now.live & ~(moves & ended)", "now.live"),
     "late lanes move at once": ("now.live & (starts <= t)", "now.live"),
     "first action asked anew": ("actions = steps.baseline[starts]", "actions = steps.action[starts]"),

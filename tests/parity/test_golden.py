@@ -137,9 +137,10 @@ def test_a_discretiser_saved_with_an_agent_comes_back() -> None:
     assert bins([[0.0], [0.5], [1.0]]).tolist() == [0, bins.n_states // 2, bins.n_states - 1]
 
 
-def test_a_saved_deep_agent_goes_on_as_it_went_on_then() -> None:
+@pytest.mark.parametrize("name", ["deep", "deep-ensemble"])
+def test_a_saved_deep_agent_goes_on_as_it_went_on_then(name: str) -> None:
     deep = pytest.importorskip("chary.deep")
-    before, agent = told("deep"), deep.DeepAgent.load(GOLDEN / "deep.safetensors")
+    before, agent = told(name), deep.DeepAgent.load(GOLDEN / f"{name}.safetensors")
     assert (agent.episodes_begun, agent.updates, agent.chains) == tuple(
         before[name] for name in ("begun", "updates", "chains")
     )
@@ -237,8 +238,9 @@ def test_a_sweep_of_the_hiv_problem_is_read_and_reported(tmp_path: Path) -> None
     for table in ("runs", "curves"):
         assert_same_table(folder, GOLDEN / "hiv-sweep" / "tables", table, SIGNED)
     assert_same_summary(write_report(folder), "hiv-summary.csv", SIGNED)
-    # The file of then names the same runs: nothing is left to play.
-    (tmp_path / "sweep.toml").write_text(HIV, encoding="utf-8")
+    # The file of then names the same runs: nothing is left to play. Baselines had one learner then.
+    same = HIV.replace("audit_every = 1", 'audit_every = 1\nbaseline = "networks"')
+    (tmp_path / "sweep.toml").write_text(same, encoding="utf-8")
     again = chary("sweep", tmp_path / "sweep.toml", "--out", folder, "--no-report", "--workers", "1")
     assert again.returncode == 0, again.stderr
     assert digests(folder) == {run["id"]: run["sha256"] for run in told("hiv-sweep")["runs"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -42,8 +43,11 @@ def wandered(tmp_path: Path, agent: str, seed: int, *, every: int = 3) -> tuple[
     while client.answers < REQUESTS:
         client.requests(50)
         engine.wait(engine.head)
+        # Packed now, and named by the next request.
+        engine._snapshots.finish()
     assert client.refusals > 0
-    engine._snapshots.finish()
+    while engine._committer._besides:
+        time.sleep(0.01)
     crashed = tmp_path / "crashed"
     shutil.copytree(directory, crashed)
     state = engine._live.packed()
@@ -97,6 +101,8 @@ def test_decisions_go_on_after_a_crash_as_they_would_have(tmp_path: Path) -> Non
         engine.set_mode("budgeted", author="t", reason="r")
         # Threads make plans and snapshots, whenever they get to it; without any, both go the same way.
         engine._planner.every = engine._snapshots._every = 10**6
+        if engine._live.agent.drafted is not None:
+            engine._live.agent.drafted.make()
         client.requests(300)
         engine.wait(engine.head)
         twice.append((engine.head, engine._live.packed()))
@@ -118,7 +124,7 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path: Path) -> None:
     crashed, state = wandered(tmp_path, "bounds", 0)
     with sqlite3.connect(crashed / "chary.db") as connection:
         connection.execute(
-            "UPDATE snapshot SET content = zeroblob(100) WHERE seq = (SELECT max(seq) FROM snapshot)"
+            "UPDATE part SET content = zeroblob(100) WHERE snapshot = (SELECT max(seq) FROM snapshot)"
         )
     connection.close()
     engine = Engine.open(crashed)

@@ -102,7 +102,12 @@ def test_an_old_writer_writes_nothing_once_another_has_taken_over(path: Path, en
     old.write([begun(1)])
     new = opened(path, engine)
     assert (old.epoch, new.epoch) == (1, 2)
-    for attempt in (lambda: old.write([begun(2)]), lambda: old.write_snapshot(1, b"", named=2)):
+    attempts = (
+        lambda: old.write([begun(2)]),
+        lambda: old.write_part(1, 0, b""),
+        lambda: old.complete_snapshot(1, named=2),
+    )
+    for attempt in attempts:
         with pytest.raises(FenceLost, match="epoch 2"):
             attempt()
     assert new.head.seq == 1
@@ -118,11 +123,19 @@ def test_a_number_that_is_taken_is_never_written_twice(path: Path) -> None:
         store.write([begun(1, "other")])
 
 
-def test_two_snapshots_are_kept(path: Path) -> None:
+def test_two_snapshots_are_kept_and_what_was_not_completed_is_none(path: Path) -> None:
     store = opened(path)
-    for seq in (1, 5, 9):
-        store.write_snapshot(seq, b"bytes", named=seq + 1)
-    assert Reader(path).query("SELECT seq FROM snapshot ORDER BY seq") == [(5,), (9,)]
+    for seq in (1, 5, 7, 9):
+        for number in range(3):
+            store.write_part(seq, number, b"%d-%d " % (seq, number))
+        if seq != 7:
+            store.complete_snapshot(seq, named=seq + 1)
+        assert 7 not in [each.seq for each in Reader(path).snapshots()]
+    assert list(Reader(path).snapshots()) == [(9, b"9-0 9-1 9-2 ", 10), (5, b"5-0 5-1 5-2 ", 6)]
+    for number in range(3):
+        store.write_part(11, number, b"")
+    # Parts of others go two at a time, so that no commit waits for all of them.
+    assert Reader(path).query("SELECT DISTINCT snapshot FROM part ORDER BY 1") == [(5,), (9,), (11,)]
 
 
 def test_a_checkpoint_waits_for_no_reader_and_says_so(path: Path, engine: str) -> None:

@@ -372,7 +372,12 @@ def test_problems_lists_all_of_them_with_their_presets(cli: Cli) -> None:
     assert (rows[1]["states"], rows[1]["pairs"]) == (716, 2238)
     table = cli("problems").out.splitlines()
     assert table[0].split()[:2] == ["problem", "states"]
-    assert [line.split()[0] for line in table[1:]] == list(NAMES)
+    assert [line.split()[0] for line in table[1 : len(NAMES) + 1]] == list(NAMES)
+    # Those with continuous states follow in a table of their own.
+    continuous = cli("problems", "--json").json()["continuous"]
+    assert [row["problem"] for row in continuous] == list(chary.envs.CONTINUOUS_IDS)
+    assert [line.split()[0] for line in table[len(NAMES) + 4 :]] == list(chary.envs.CONTINUOUS_IDS)
+    assert [(row["actions"], row["horizon"]) for row in continuous] == [(4, 200), (3, 200), (5, 96), (6, 30)]
 
 
 def test_agents_lists_all_of_them_with_their_options(cli: Cli) -> None:

@@ -27,6 +27,7 @@ replay = pytest.importorskip("chary.deep.replay")
 
 HORIZON = 20
 SMALL = {
+    "learner": "networks",
     "episodes": 30,
     "discount": 0.95,
     "width": 16,

@@ -20,16 +20,17 @@ from tests.tiny_hiv import invented, invented_arrays, invented_files, tiny_exper
 
 from chary.report import write_report
 from chary.report.claims import NOT_COMPARABLE, NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, Claim
-from chary.report.hiv.claims import hiv_claims
-from chary.report.hiv.page import reading
-from chary.report.hiv.tables import baseline_table, table_1, table_1_rows
+from chary.report.deep.hiv_claims import hiv_claims
+from chary.report.deep.own_claims import own_claims
+from chary.report.deep.page import reading
+from chary.report.deep.tables import baseline_table, table_1, table_1_rows
 from chary.report.measured import Measured
 from chary.report.page import PAGE_LIMIT
 from chary.results import load_tables
-from chary.results.hiv import ACTIONS, HIVRun
+from chary.results.deep import ACTIONS, DeepJudged
 from chary.storage.archives import npz_bytes
+from chary.sweeps.deep import DeepConditions
 from chary.sweeps.folder import StoredRun, SweepFolder
-from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment
 from chary.sweeps.toml import preset_experiment
@@ -116,7 +117,7 @@ def test_another_patient_is_not_compared_with_the_paper(tmp_path: Path) -> None:
     experiment = made(1, patient="base")
     invented(SweepFolder(tmp_path), experiment)
     conditions = experiment.conditions
-    assert isinstance(conditions, HIVConditions)
+    assert isinstance(conditions, DeepConditions)
     told = reading(conditions, Measured(load_tables(tmp_path)), [])
     assert "treats patient base at 0.99: its numbers cannot be compared with the paper's" in told[0]
 
@@ -155,7 +156,8 @@ def test_a_row_says_what_the_arrays_say(sweep: Path) -> None:
     assert curve["violations"].to_list() == (5 * np.cumsum(arrays["true_deficit"] > 60.0)).tolist()
     assert curve["return"].to_list() == pytest.approx(arrays["raw_returns"].reshape(8, 5).mean(axis=1))
     assert curve["baseline_value"].to_list() == pytest.approx(arrays["true_baseline_value"])
-    shares = sum(curve[f"share_{action}"].to_numpy() for action in range(ACTIONS))
+    shares = sum(curve[f"share_{action}"].to_numpy() for action in range(4))
+    assert curve[f"share_{ACTIONS - 1}"].null_count() == 8
     assert shares == pytest.approx(np.ones(8))
 
 
@@ -183,7 +185,7 @@ def test_a_baseline_that_falls_is_counted_and_reported(tmp_path: Path) -> None:
 
     measured = measured_of(tmp_path, falls)
     conditions = made().conditions
-    assert isinstance(conditions, HIVConditions)
+    assert isinstance(conditions, DeepConditions)
     told = " ".join(reading(conditions, measured, []))
     # 3 budgets, 6 seeds, 8 audited episodes each: two falls each, and three values below 120.
     assert "worth less than at the audited episode before in 36 of 126 cases" in told
@@ -196,7 +198,7 @@ def test_a_baseline_that_falls_is_counted_and_reported(tmp_path: Path) -> None:
 
 def test_judges_that_differ_are_named(tmp_path: Path, sweep: Path) -> None:
     conditions = made().conditions
-    assert isinstance(conditions, HIVConditions)
+    assert isinstance(conditions, DeepConditions)
     told = " ".join(reading(conditions, Measured(load_tables(sweep)), []))
     assert (
         "judged by baselines learnt from their own data with the same options (Q_lo by lcb, beta 16" in told
@@ -206,7 +208,7 @@ def test_judges_that_differ_are_named(tmp_path: Path, sweep: Path) -> None:
     other = replace(experiment, algorithms=(replace(first, options={"beta": 8.0}), *others))
     invented(SweepFolder(tmp_path), other)
     told = " ".join(reading(conditions, Measured(load_tables(tmp_path)), []))
-    assert "learnt with different options, and their violations cannot be compared" in told
+    assert "learnt with different options, and violations can only be compared within these groups" in told
     assert "Q_lo by lcb, beta 8" in told
 
 
@@ -214,9 +216,14 @@ def test_the_preset_judges_everybody_alike() -> None:
     experiment = preset_experiment("hiv")
     main = [each.spec for each in experiment.plan() if each.study == "main"]
     judged = {
-        HIVRun(StoredRun(spec, {}, {"true_signed_deficit": np.zeros(0)}, {}), 40.0).judge for spec in main
+        (
+            spec.agent == "paper",
+            DeepJudged(StoredRun(spec, {}, {"true_signed_deficit": np.zeros(0)}, {}), 40.0).judge,
+        )
+        for spec in main
     }
-    assert judged == {"Q_lo by lcb, beta 16"}
+    # The paper's agent is its own design, learnt as it was before there was another.
+    assert judged == {(False, "ensemble of 10"), (True, "Q_lo by lcb, beta 16, pretraining 2000")}
 
 
 def of_version_0_1(spec: RunSpec, arrays: dict[str, Any]) -> None:
@@ -299,6 +306,25 @@ def test_a_claim_that_does_not_hold_is_not_reproduced(
     assert {key for key, claim in claims.items() if claim.verdict == NOT_REPRODUCED} == lost
 
 
+def with_everything_wrong(spec: RunSpec, arrays: dict[str, Any]) -> None:
+    if spec.agent == "chary":
+        arrays["raw_returns"] = 0.5 * arrays["raw_returns"]
+        arrays["true_deficit"] = 20.0 * arrays["true_deficit"]
+        arrays["deviated"] = arrays["deviated"] // 8
+
+
+def test_claims_about_ours_hold_and_fail_with_the_numbers(tmp_path: Path) -> None:
+    good = by_key(own_claims(measured_of(tmp_path / "good", lambda spec, arrays: None)))
+    assert {key: claim.verdict for key, claim in good.items()} == {
+        **dict.fromkeys(("h10", "h11", "h12", "h14"), REPRODUCED),
+        # So few episodes are played here that nothing can collapse.
+        "h13": NOT_MEASURED,
+    }
+    bad = by_key(own_claims(measured_of(tmp_path / "bad", with_everything_wrong)))
+    lost = {key for key, claim in bad.items() if claim.verdict == NOT_REPRODUCED}
+    assert lost == {"h10", "h11", "h12", "h14"}
+
+
 def test_without_violations_there_is_nothing_to_compare(tmp_path: Path) -> None:
     claims = by_key(hiv_claims(measured_of(tmp_path, scaled("dqn", "true_deficit", 0.0))))
     assert claims["h3"].verdict == claims["h4"].verdict == NOT_COMPARABLE
@@ -322,7 +348,7 @@ def test_the_reading_gives_reasons_from_the_numbers(tmp_path: Path) -> None:
 
     measured = measured_of(tmp_path, change)
     conditions = made().conditions
-    assert isinstance(conditions, HIVConditions)
+    assert isinstance(conditions, DeepConditions)
     told = " ".join(reading(conditions, measured, hiv_claims(measured)))
     assert "Deep Q-learning itself reaches 7.64 million here and 3.82 million in the paper" in told
     assert "leaves its baseline in 4 % of the steps and books 30 % of its budget" in told

@@ -22,10 +22,10 @@ from chary.errors import CharyError, InvalidSetting, UnknownName
 from chary.storage.archives import npz_arrays
 from chary.storage.sealed import pack
 from chary.sweeps import SweepResult, sweep
+from chary.sweeps.deep import DeepConditions
 from chary.sweeps.engines.gpu import DeviceEngine
 from chary.sweeps.engines.local import LocalEngine
 from chary.sweeps.folder import RESULT_FILES, SweepFolder
-from chary.sweeps.hiv import HIVConditions
 from chary.sweeps.perform import perform, prepare
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.spec import Experiment, family_of
@@ -35,7 +35,7 @@ from chary.sweeps.toml import parse_experiment, preset_experiment
 def test_the_preset_is_as_large_as_the_paper() -> None:
     experiment = preset_experiment("hiv")
     conditions = experiment.conditions
-    assert isinstance(conditions, HIVConditions)
+    assert isinstance(conditions, DeepConditions)
     assert (conditions.patient, conditions.discount) == (5, 0.99)
     # 10,000 random transitions are 50 episodes of 200 steps.
     assert (conditions.episodes, 200 * conditions.warmup) == (1000, 10_000)
@@ -57,7 +57,25 @@ def test_an_agent_without_a_budget_is_run_once_and_a_spec_says_every_option() ->
         ("chary", 40.0, 0),
         ("chary", 100.0, 0),
     ]
-    own = {each.name for each in fields(DeepOptions)}
+    # A table of linear worlds is named where they learn.
+    own = {each.name for each in fields(DeepOptions)} - {"linear"}
+    tiny = tiny_experiment()
+    changes = {"baseline": "ensemble", "learner": {"ensemble": {"z": 2}}}
+    for each in replace(tiny, conditions=tiny.conditions.changed(changes)).plan():
+        assert set(each.spec.options) == own | {"patient", "audit_every"}
+        assert each.spec.options["ensemble"]["z"] == 2.0
+        family_of("hiv").check(each.spec)
+        assert RunSpec.from_json(each.spec.canonical) == each.spec
+    table = {"low": -10, "high": 30, "features": 8}
+    changes = {"baseline": "linear", "learner": {"linear": table}}
+    shielded = replace(tiny, algorithms=tiny.algorithms[1:2], conditions=tiny.conditions.changed(changes))
+    for each in shielded.plan():
+        assert set(each.spec.options) == own | {"linear", "patient", "audit_every"}
+        assert each.spec.options["linear"]["high"] == 30.0
+        family_of("hiv").check(each.spec)
+        assert RunSpec.from_json(each.spec.canonical) == each.spec
+    # Runs from before there was a choice keep their ids.
+    own -= {"learner", "ensemble"}
     for each in planned:
         assert set(each.spec.options) == own | {"patient", "audit_every"}
         family_of("hiv").check(each.spec)
@@ -111,6 +129,13 @@ def test_a_variant_changes_the_options_it_names_and_no_others() -> None:
 MISTAKES: list[tuple[str, str, str, str]] = [
     ("problem", 'problem = "hiv"', 'problem = "hvi"', r"Did you mean 'hiv'\?"),
     ("patient", "warmup = 1", "warmup = 1\npatient = 6", r"'patient' must be one of .*5, got '6'"),
+    ("spread", "warmup = 1", "warmup = 1\nspread = 2", r"'spread' must lie in \[0, 1\], got 2"),
+    (
+        "no patient",
+        'problem = "hiv"',
+        'problem = "plane"\npatient = 3',
+        r"'patient' must be left out with problem 'plane', got 3",
+    ),
     ("tabular", "warmup = 1", 'warmup = 1\nbonus = "kl"', r"an experiment's key.* got 'bonus'"),
     ("audits", "audit_every = 1", "audit_every = 0", r"'audit_every' must be a whole number >= 1, got 0"),
     ("none", "audit_every = 1", "audit_every = 4", r"'audit_every' must be at most 'episodes', 3, got 4"),
@@ -144,7 +169,7 @@ def test_a_mistake_is_refused_in_a_sentence(old: str, new: str, message: str) ->
 def test_a_variant_must_have_keys_of_its_problem() -> None:
     with pytest.raises(UnknownName, match=r"a variant's key.* got 'bonus_scale'"):
         parse_experiment(TINY + OTHERS.replace("learner = { beta = 0.5 }", "bonus_scale = 0.5"))
-    with pytest.raises(CharyError, match="'problem' must be one of hiv, got 'inventory'"):
+    with pytest.raises(CharyError, match=r"'problem' must be 'hiv' in all variants .* got 'inventory'"):
         parse_experiment(TINY + OTHERS.replace("learner = { beta = 0.5 }", 'problem = "inventory"'))
 
 
@@ -155,7 +180,7 @@ def test_algorithms_of_another_family_are_refused() -> None:
 
 def test_only_a_patient_can_be_changed_for_another() -> None:
     changed = tiny_experiment(patient="base").conditions
-    assert isinstance(changed, HIVConditions)
+    assert isinstance(changed, DeepConditions)
     assert changed.patient == "base"
     with pytest.raises(UnknownName, match="'patient' must be one of base"):
         tiny_experiment(patient="7")

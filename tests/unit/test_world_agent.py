@@ -359,15 +359,18 @@ def test_ledgers_of_a_file_have_one_deficit_per_world(tmp_path: Path) -> None:
     mine.act("a", 0, 0, proposal=other_action(mine, "a", 0, 0))
     arrays, about = mine._record()
     account = about["shield"]["episodes"][0]
-    deficits, vote = account[-1]
-    assert len(deficits) == K
+    deficits = arrays["open.deficits"]
+    assert deficits.shape == (1, K)
     path = tmp_path / "agent.npz"
-    for wrong in (deficits[:-1], [-1.0, *deficits[1:]], ["much", *deficits[1:]]):
-        account[-1] = [wrong, vote]
-        path.write_bytes(pack("agent", arrays, about))
+    for wrong in (deficits[:, :-1], -1.0 - deficits):
+        path.write_bytes(pack("agent", {**arrays, "open.deficits": wrong}, about))
         with pytest.raises(InvalidData, match="'episodes' of the shield must be as the agent's"):
             TabularAgent.load(path)
-    account[-1] = [deficits, [True, 1, K, 0.0, 0.0]]
+    for malformed in (deficits.astype(str), deficits[0], np.vstack([deficits, deficits])):
+        path.write_bytes(pack("agent", {**arrays, "open.deficits": malformed}, about))
+        with pytest.raises(InvalidData, match="'path' must contain an agent of chary"):
+            TabularAgent.load(path)
+    account[-1] = [None, [True, 1, K, 0.0, 0.0]]
     path.write_bytes(pack("agent", arrays, about))
     with pytest.raises(InvalidData, match="'episodes' of the shield must be as the agent's"):
         TabularAgent.load(path)

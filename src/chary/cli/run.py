@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # What a terminal of 80 columns has room for; --json has the rest.
 SHOWN = "problem states actions horizon eta bonus reward".split()
+CONTINUOUS = "problem numbers actions horizon about".split()
 
 log = logging.getLogger("chary")
 
@@ -213,8 +214,9 @@ def _check(
 
 
 def _problems(*, as_json: Json = False) -> None:
-    """List the problems and their presets."""
-    from chary.envs import GYMNASIUM_IDS, PROBLEMS
+    """List the problems and their presets, and the problems with continuous states."""
+    from chary.envs import CONTINUOUS_IDS, GYMNASIUM_IDS, PROBLEMS
+    from chary.sweeps.deep_problems import DEEP_PROBLEMS
 
     rows: list[dict[str, Any]] = []
     for name, make in PROBLEMS.items():
@@ -234,10 +236,25 @@ def _problems(*, as_json: Json = False) -> None:
                 **usual.of_agent(),
             }
         )
+    continuous: list[dict[str, Any]] = [
+        {
+            "problem": each.name,
+            "numbers": each.observations,
+            "actions": len(each.actions),
+            "horizon": each.horizon,
+            "about": each.description,
+            "action_names": list(each.actions),
+            "options": dict(each.defaults),
+            "gymnasium": CONTINUOUS_IDS[each.name],
+        }
+        for each in DEEP_PROBLEMS.values()
+    ]
     if as_json:
-        say(json_line({"problems": rows}))
-    else:
-        show(SHOWN, [[_text(row[key]) for key in SHOWN] for row in rows])
+        say(json_line({"problems": rows, "continuous": continuous}))
+        return
+    show(SHOWN, [[_text(row[key]) for key in SHOWN] for row in rows])
+    say("\nStates are vectors of numbers (chary reproduce NAME):")
+    show(CONTINUOUS, [[_text(row[key]) for key in CONTINUOUS] for row in continuous])
 
 
 def _agents(*, as_json: Json = False) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chary.sweeps.spec import Experiment
 
 FAILED = 1
-PRESETS = "inventory|sepsis|sepsis-worlds|hiv"
+PRESETS = "inventory|sepsis|sepsis-worlds|hiv|cartpole|glucose|plane"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a sweep.", show_default=False, metavar="DIR")]
 
@@ -49,7 +49,7 @@ class SweepOptions:
         etas: Budgets, separated by commas or given by several options.
         studies: Which studies to run in addition to the main one.
         patient: The patient to treat, for hiv only.
-        device: The device that the learner computes on, for hiv only.
+        device: The device that the learner computes on, for problems with continuous states.
         out: The folder of the sweep.
         workers: Number of processes, one per core by default.
         engine: Where the runs are executed.

@@ -13,6 +13,7 @@ from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from chary.deep.agent import DeepAgent as DeepAgent
+    from chary.deep.ensemble.options import EnsembleOptions as EnsembleOptions
     from chary.deep.environment import Environment as Environment
     from chary.deep.learner import State as State
     from chary.deep.loop import EpisodeLog as EpisodeLog
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from chary.deep.simulation import DeepSimulation as DeepSimulation
     from chary.deep.simulation.audit import EpisodeAudit as EpisodeAudit
     from chary.deep.simulation.audit import audit_episode as audit_episode
+    from chary.deep.simulation.continuous import cartpole as cartpole
+    from chary.deep.simulation.continuous import environment_of as environment_of
+    from chary.deep.simulation.continuous import glucose as glucose
+    from chary.deep.simulation.continuous import plane as plane
     from chary.deep.simulation.hiv import hiv as hiv
     from chary.deep.simulation.run import DeepRun as DeepRun
 
@@ -37,6 +42,7 @@ _HOMES = {
     "DeepOptions": "chary.deep.options",
     "DeepRun": "chary.deep.simulation.run",
     "DeepSimulation": "chary.deep.simulation",
+    "EnsembleOptions": "chary.deep.ensemble.options",
     "Environment": "chary.deep.environment",
     "EpisodeAudit": "chary.deep.simulation.audit",
     "EpisodeLog": "chary.deep.loop",
@@ -45,7 +51,11 @@ _HOMES = {
     "StepLog": "chary.deep.loop",
     "audit_episode": "chary.deep.simulation.audit",
     "begin": "chary.deep.loop",
+    "cartpole": "chary.deep.simulation.continuous",
+    "environment_of": "chary.deep.simulation.continuous",
+    "glucose": "chary.deep.simulation.continuous",
     "hiv": "chary.deep.simulation.hiv",
+    "plane": "chary.deep.simulation.continuous",
     "proceed": "chary.deep.loop",
     "train": "chary.deep.loop",
 }

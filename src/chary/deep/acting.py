@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from chary.deep.bonus import featurise, learn
-from chary.deep.learner import Prices, State, prices, update
-from chary.deep.networks import EXPLORER, Networks, forward, one, with_time
+from chary.deep.learners import AnyState, Observed, Offer, learner_of
 from chary.deep.options import DeepOptions
-from chary.deep.replay import drawn, keep
 from chary.deep.sac import drawn_action
 from chary.deep.shielding import ChainState, advance, close, decide
 from chary.shield.ledger import Ledger
 from chary.shield.rule import Rule
+
+# Folded into the key of an agent's draws for what a learner draws at the beginning of an episode.
+OPENED = 1
 
 
 class Draws(NamedTuple):
@@ -36,30 +36,24 @@ class Choice(NamedTuple):
         action: The action played.
         baseline: The baseline's action.
         explored: Whether the explorer, or chance, chose it.
-        charge: V_hi - Q_lo of the action played, booked or not, without any cap.
+        charge: The charge of the action played, booked or not, without any cap.
+        bound: The bound of its own gap; None where that is the charge.
         ledger: The episode's ledger with it.
         chain: The chain with it.
+        account: The learner's account of the episode with it.
     """
 
     action: jax.Array
     baseline: jax.Array
     explored: jax.Array
     charge: jax.Array
+    bound: jax.Array | None
     ledger: Ledger
     chain: ChainState
+    account: Any
 
 
-class Observed(NamedTuple):
-    """One step of an environment as arrays: observations (d,), the rest one number each."""
-
-    observation: jax.Array
-    action: jax.Array
-    reward: jax.Array
-    reached: jax.Array
-    ended: jax.Array
-
-
-def opened(options: DeepOptions, state: State, horizon: int) -> tuple[State, jax.Array, Draws]:
+def opened(options: DeepOptions, state: AnyState, horizon: int) -> tuple[Any, jax.Array, Draws]:
     """Return the state with the plan of a new episode, a key for the environment, and all draws, (H, ...)."""
     later, reset_key, agent_key, batch_key = jax.random.split(state.key, 4)
     # All at once: a generator called at every step costs more than its numbers.
@@ -67,18 +61,20 @@ def opened(options: DeepOptions, state: State, horizon: int) -> tuple[State, jax
         jax.random.uniform(agent_key, (horizon, 2), jnp.float32),
         jax.random.uniform(batch_key, (horizon, options.batch), jnp.float32),
     )
-    return state._replace(key=later, plan=_plan(state)), reset_key, draws
+    state = learner_of(options).opened(options, state, jax.random.fold_in(agent_key, OPENED))
+    return state._replace(key=later), reset_key, draws
 
 
-def closed(options: DeepOptions, state: State, busy: jax.Array | bool = False) -> State:
+def closed(options: DeepOptions, state: AnyState, busy: jax.Array | bool = False) -> Any:
     """Return the state after the end of an episode; `busy` as in `choose`."""
+    state = learner_of(options).closed(options, state)
     return state._replace(chain=close(options, state.chain, busy), episodes=state.episodes + 1)
 
 
 def choose(
     options: DeepOptions,
     rule: Rule,
-    state: State,
+    state: AnyState,
     ledger: Ledger,
     observation: jax.Array,
     t: jax.Array,
@@ -91,52 +87,50 @@ def choose(
 
     With `busy`, another open episode plays the chain, so that this one cannot take it up.
     """
-    inputs = _acting_inputs(options, state.chain, observation, t, horizon)
-    values = forward(state.plan, inputs)[:, 0]
+    learner = learner_of(options)
+    clock = _explorers_clock(options, state.chain, t)
+    offer = learner.offer(options, state.plan, state.account, observation, t, clock, horizon)
     if options.agent in ("dqn", "sac"):
         # They have no plan: they play by their present networks.
-        values = values.at[EXPLORER].set(forward(one(state.networks, EXPLORER), inputs)[0, 0])
-    said = prices(values)
-    charges = said.charges.astype(jnp.float64)
-    if options.charge_from == "start":
-        charges = charges * jnp.power(jnp.float64(options.discount), t)
-    if options.agent == "chary":
-        verdict = decide(options, rule, ledger, state.chain, t, observation, charges[said.explorer], busy)
-        action, explored = jnp.where(verdict.explored, said.explorer, said.baseline), verdict.explored
+        offer = offer._replace(values=learner.proposal(options, state, observation, t, horizon))
+    if options.shielded:
+        charge = offer.charges[offer.explorer]
+        deviates = offer.explorer != offer.baseline
+        verdict = decide(options, rule, ledger, state.chain, t, observation, charge, busy, deviates)
+        action, explored = jnp.where(verdict.explored, offer.explorer, offer.baseline), verdict.explored
+        cost = verdict.cost
         ledger = selected(playing, verdict.ledger, ledger)
         chain = selected(playing, verdict.chain, state.chain)
     else:
-        action, explored = _unshielded(options, state, said, values[EXPLORER], draw.agent)
-        chain = state.chain
-    return Choice(action, said.baseline, explored, charges[action], ledger, chain)
+        action, explored = _unshielded(options, state, offer, draw.agent)
+        cost, chain = jnp.float64(0.0), state.chain
+    account = learner.booked(options, state.account, offer, t, action, cost)
+    account = selected(playing, account, state.account)
+    bound = None if offer.bounds is None else offer.bounds[action]
+    return Choice(action, offer.baseline, explored, offer.charges[action], bound, ledger, chain, account)
 
 
 def learn_from(
     options: DeepOptions,
-    state: State,
+    state: AnyState,
     seen: Observed,
     t: jax.Array,
     horizon: int,
     explored: jax.Array,
     draw: Draws,
     playing: jax.Array,
-) -> tuple[State, jax.Array]:
-    """Remember a transition, move the chain on, and update all networks once; return the losses too."""
-    state = remember(state, seen, t, horizon, playing)
-    if options.agent == "chary":
+    own: jax.Array | bool = True,
+) -> tuple[Any, jax.Array]:
+    """Remember a transition, move the chain on, and update once; return the losses too.
+
+    `own` says whether the transition belongs to the episode whose account is in the state.
+    """
+    learner = learner_of(options)
+    state = learner.remember(options, state, seen, t, horizon, playing, own)
+    if options.shielded:
         chain = advance(state.chain, explored & playing, seen.reached, seen.ended, horizon)
         state = state._replace(chain=selected(playing, chain, state.chain))
-    return update(options, state, drawn(state.replay, draw.batch))
-
-
-def remember(state: State, seen: Observed, t: jax.Array, horizon: int, playing: jax.Array) -> State:
-    """Return the state with one transition more in its replay and its bonus, unless not `playing`."""
-    phi = featurise(state.features, seen.observation)
-    inverse, bonus = learn(state.inverse, phi, seen.action, playing.astype(jnp.float32))
-    now, after = with_time(seen.observation, t, horizon), with_time(seen.reached, t + 1, horizon)
-    ended = seen.ended | (t + 1 == horizon)
-    replay = keep(state.replay, now, after, seen.action, seen.reward, ended, bonus, playing)
-    return state._replace(replay=replay, inverse=inverse)
+    return learner.learn(options, state, draw.batch)
 
 
 def one_of(n_actions: int, uniform: jax.Array) -> jax.Array:
@@ -149,40 +143,27 @@ def selected(condition: jax.Array, yes: Any, no: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
-def _plan(state: State) -> Networks:
-    """Return the plan of a new episode: the present networks, but the explorer of an open chain stays."""
-
-    def newest(now: jax.Array, old: jax.Array) -> jax.Array:
-        return now.at[EXPLORER].set(jnp.where(state.chain.open, old[EXPLORER], now[EXPLORER]))
-
-    return Networks(*map(newest, state.networks, state.plan))
-
-
-def _acting_inputs(
-    options: DeepOptions, chain: ChainState, observation: jax.Array, t: jax.Array, horizon: int
-) -> jax.Array:
-    """Return the networks' inputs (1, D), or (3, 1, D) where the explorer has another clock."""
-    now = with_time(observation, t, horizon)
-    if options.agent != "chary" or options.clock == "episode":
-        return now[None]
-    clock = jnp.where(chain.complete, t, jnp.where(chain.open, chain.length, 0))
-    return jnp.stack([with_time(observation, clock, horizon), now, now])[:, None]
+def _explorers_clock(options: DeepOptions, chain: ChainState, t: jax.Array) -> jax.Array | None:
+    """Return the explorer's time where it has another clock than the episode's."""
+    if not options.shielded or options.clock == "episode":
+        return None
+    return jnp.where(chain.complete, t, jnp.where(chain.open, chain.length, 0))
 
 
 def _unshielded(
-    options: DeepOptions, state: State, said: Prices, logits: jax.Array, uniforms: jax.Array
+    options: DeepOptions, state: AnyState, offer: Offer, uniforms: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the action of an agent without a budget, and whether it explored."""
-    n_actions = said.charges.shape[0]
+    n_actions, best = offer.charges.shape[0], jnp.argmax(offer.values)
     if options.agent == "dqn":
         passed = state.episodes / (options.anneal * options.episodes)
         start, end = options.epsilon_start, options.epsilon_end
         explored = uniforms[0] < start + (end - start) * jnp.minimum(passed, 1.0)
-        return jnp.where(explored, one_of(n_actions, uniforms[1]), said.explorer), explored
+        return jnp.where(explored, one_of(n_actions, uniforms[1]), best), explored
     if options.agent == "sac":
-        action = drawn_action(logits, uniforms[0])
-        return action, action != said.explorer
+        action = drawn_action(offer.values, uniforms[0])
+        return action, action != best
     if options.agent == "random":
         return one_of(n_actions, uniforms[1]), jnp.bool_(True)
-    action = said.explorer if options.agent == "cql" else jnp.int32(options.action)
+    action = best if options.agent == "cql" else jnp.int32(options.action)
     return action, jnp.bool_(False)

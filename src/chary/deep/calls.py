@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from chary.deep.acting import Draws, Observed, choose, closed, learn_from, opened, remember
-from chary.deep.learner import State, first_state, pretrained
-from chary.deep.networks import EXPLORER, Networks
+from chary.deep.acting import Draws, choose, closed, learn_from, opened
+from chary.deep.learners import Observed, Sizes, learner_of, pretrained
 from chary.deep.options import DeepOptions
 from chary.deep.shielding import ChainState, advance, first_chain, first_ledger, part
 from chary.shield import Ledger, Rule
@@ -49,19 +48,21 @@ class Question(NamedTuple):
 
 
 class Own(NamedTuple):
-    """The part of a state that belongs to one episode: its networks, and its fields of the chain."""
+    """The part of a state that belongs to one episode: plan, fields of the chain, and account."""
 
-    plan: Networks
+    plan: Any
     chain: ChainState
+    account: Any
 
 
 class Calls(NamedTuple):
-    """The compiled functions; those after `part` write in place into the state they are given."""
+    """The compiled functions; those after `with_explorer` write in place into the state they are given."""
 
     first: Callable[..., Any]
     choose: Callable[..., Any]
     move: Callable[..., Any]
     part: Callable[..., Any]
+    with_explorer: Callable[..., Any]
     open: Callable[..., Any]
     learn: Callable[..., Any]
     learn_and_choose: Callable[..., Any]
@@ -79,13 +80,13 @@ def shared(options: DeepOptions) -> DeepOptions:
     )
 
 
-def own_of(state: State) -> Own:
+def own_of(state: Any) -> Own:
     """Return a copy of the part that belongs to the episode in the state."""
-    own: Own = jax.tree.map(jnp.copy, Own(state.plan, state.chain))
+    own: Own = jax.tree.map(jnp.copy, Own(state.plan, state.chain, state.account))
     return own
 
 
-def with_own(state: State, own: Own | None, *, chains: bool) -> State:
+def with_own(calls: Calls, state: Any, own: Own | None, *, chains: bool) -> Any:
     """Return the state with the part of another episode; None is one that begins.
 
     The chain waits for any episode, and its explorer with it; without chains both belong to an episode.
@@ -94,11 +95,11 @@ def with_own(state: State, own: Own | None, *, chains: bool) -> State:
         own = own_of(state._replace(chain=first_chain(state.chain.target.shape[0])))
     fields = OWN_FIELDS if chains else OWN_FIELDS + CHAIN_FIELDS
     chain = state.chain._replace(**{name: getattr(own.chain, name) for name in fields})
-    plan = _with_explorer(own.plan, state.plan) if chains else own.plan
-    return state._replace(chain=chain, plan=plan)
+    plan = calls.with_explorer(own.plan, state.plan) if chains else own.plan
+    return state._replace(chain=chain, plan=plan, account=own.account)
 
 
-def remember_all(calls: Calls, state: State, steps: Sequence[Observed], times: Sequence[int]) -> State:
+def remember_all(calls: Calls, state: Any, steps: Sequence[Observed], times: Sequence[int]) -> Any:
     """Return the state with logged transitions in its replay and its bonus."""
     for start in range(0, len(steps), CHUNK):
         part, at = steps[start : start + CHUNK], times[start : start + CHUNK]
@@ -109,73 +110,72 @@ def remember_all(calls: Calls, state: State, steps: Sequence[Observed], times: S
     return state
 
 
-@jax.jit
-def _with_explorer(plan: Networks, other: Networks) -> Networks:
-    return Networks(*(mine.at[EXPLORER].set(its[EXPLORER]) for mine, its in zip(plan, other, strict=True)))
-
-
 @lru_cache(maxsize=16)
 def compiled_calls(options: DeepOptions, size: int, n_actions: int, horizon: int) -> Calls:
     """Return the compiled functions of all agents with these options and sizes."""
     yes = np.bool_(True)
+    learner = learner_of(options)
 
     def at(draws: Draws, t: jax.Array) -> Draws:
         return Draws(*(leaf[t] for leaf in draws))
 
-    def first(key: jax.Array) -> State:
+    def first(key: jax.Array) -> Any:
         # The key with which the compiled loop starts.
-        return first_state(options, size, n_actions, jax.random.split(key, 3)[0])
+        return learner.first(options, Sizes(size, n_actions, horizon), jax.random.split(key, 3)[0])
 
-    def open_(state: State) -> tuple[State, Draws, Ledger]:
+    def open_(state: Any) -> tuple[Any, Draws, Ledger]:
         state, _, draws = opened(options, state, horizon)
         return state, draws, first_ledger()
 
-    def choose_(state: State, asked: Question) -> tuple[ChainState, Ledger, jax.Array]:
+    def choose_(state: Any, asked: Question) -> tuple[dict[str, Any], Ledger, jax.Array]:
         ledger, draws, rule, observation, t, busy = asked
         choice = choose(
             options, rule, state, ledger, observation, t, horizon, at(draws, t), jnp.asarray(yes), busy
         )
         chain, booked = jnp.int32(-1), jnp.float64(0.0)
-        if options.agent == "chary":
+        if options.shielded:
             # The charge as `authorise` books it.
             booked = jnp.where(choice.explored, jnp.minimum(choice.charge, rule.step_bound), 0.0)
             # The number of a chain that this episode starts or takes up; else it plays on.
-            chain = jnp.where(choice.explored & ~state.chain.fed, choice.chain.started - 1, -1)
+            takes_up = choice.explored & ~state.chain.fed & (not options.every_step)
+            chain = jnp.where(takes_up, choice.chain.started - 1, -1)
         row = (choice.action, choice.explored, booked, choice.ledger.deficit, chain)
-        return choice.chain, choice.ledger, jnp.stack([jnp.asarray(x).astype(jnp.float64) for x in row])
+        moved = {"chain": choice.chain, "account": choice.account}
+        return moved, choice.ledger, jnp.stack([jnp.asarray(x).astype(jnp.float64) for x in row])
 
     def move(chain: ChainState, explored: jax.Array, reached: jax.Array) -> ChainState:
         return advance(chain, explored, reached, jnp.bool_(False), horizon)
 
-    def learn(state: State, draws: Draws, seen: Seen, t: jax.Array) -> State:
+    def learn(state: Any, draws: Draws, seen: Seen, t: jax.Array, own: jax.Array | bool = True) -> Any:
         learnt, _ = learn_from(
-            options, state, seen.step, t, horizon, seen.explored, at(draws, t), jnp.asarray(yes)
+            options, state, seen.step, t, horizon, seen.explored, at(draws, t), jnp.asarray(yes), own
         )
         return learnt
 
-    def learn_and_choose(state: State, asked: Question, seen: Seen) -> tuple[State, Ledger, jax.Array]:
+    def learn_and_choose(state: Any, asked: Question, seen: Seen) -> tuple[Any, Ledger, jax.Array]:
         learnt = learn(state, asked.draws, seen, asked.t - 1)
-        chain, ledger, row = choose_(learnt, asked)
-        return learnt._replace(chain=chain), ledger, row
+        moved, ledger, row = choose_(learnt, asked)
+        return learnt._replace(**moved), ledger, row
 
-    def learn_and_close(state: State, busy: jax.Array, draws: Draws, seen: Seen, t: jax.Array) -> State:
+    def learn_and_close(state: Any, busy: jax.Array, draws: Draws, seen: Seen, t: jax.Array) -> Any:
         return closed(options, learn(state, draws, seen, t), busy)
 
-    def break_off(state: State, busy: jax.Array, observation: jax.Array) -> State:
+    def break_off(state: Any, busy: jax.Array, observation: jax.Array) -> Any:
         return closed(options, state._replace(chain=part(options, state.chain, observation)), busy)
 
-    def remember_(state: State, steps: Observed, times: jax.Array, counts: jax.Array) -> State:
-        def one(state: State, row: tuple[Observed, jax.Array, jax.Array]) -> tuple[State, None]:
+    def remember_(state: Any, steps: Observed, times: jax.Array, counts: jax.Array) -> Any:
+        def one(state: Any, row: tuple[Observed, jax.Array, jax.Array]) -> tuple[Any, None]:
             step, t, counted = row
-            return remember(state, step, t, horizon, counted), None
+            return learner.remember(options, state, step, t, horizon, counted, False), None
 
         state, _ = lax.scan(one, state, (steps, times, counts))
         return state
 
+    with_explorer = partial(learner.with_explorer, options)
     # The state is donated to these: its replay is written in place.
     ending = (learn_and_close, partial(closed, options), break_off)
     changing = (open_, learn, learn_and_choose, *ending, remember_, partial(pretrained, options))
     return Calls(
-        *(jax.jit(function) for function in (first, choose_, move, partial(part, options))),
+        *(jax.jit(function) for function in (first, choose_, move, partial(part, options), with_explorer)),
         *(jax.jit(function, donate_argnums=0) for function in changing),
     )

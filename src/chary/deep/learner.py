@@ -1,20 +1,26 @@
-"""The state of a deep agent as one pytree, and the update by which all three networks learn."""
+"""Three networks as a learner: its state as one pytree, the update of all, and what they price.
+
+`NETWORKS`, at the end, is the value by which the loop, the step API and the judge use it.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from chary.deep.bonus import Features, bonuses, featurise, first_features, first_inverse
-from chary.deep.losses import at_actions, cql_penalty, double_q_targets, evaluation_targets, huber
-from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks, forward, one
+from chary.deep.bonus import learn as learn_bonus
+from chary.deep.learners import Learner, Observed, Offer, Sizes, as_booked
+from chary.deep.losses import at_actions, cql_penalty, evaluation_targets, explorer_targets, huber
+from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks, first_networks, forward, one, with_time
 from chary.deep.options import DeepOptions
-from chary.deep.replay import Batch, Replay, empty_replay, renew, sample
-from chary.deep.sac import actor_loss, entropy, soft_targets
+from chary.deep.replay import Batch, Replay, drawn, empty_replay, keep, renew
+from chary.deep.sac import actor_loss, cooled, soft_targets
 from chary.deep.shielding import ChainState, first_chain
+from chary.errors import InvalidData, InvalidSetting
 
 # The two critics of SAC, behind the three networks that all agents have.
 FIRST, SECOND = 3, 4
@@ -36,6 +42,7 @@ class State(NamedTuple):
         episodes: Episodes played after the warm-up.
         updates: Updates made.
         log_temperature: Of SAC alone; stays 0 for others.
+        account: Of one open episode; these networks keep none.
     """
 
     networks: Networks
@@ -50,6 +57,7 @@ class State(NamedTuple):
     episodes: jax.Array
     updates: jax.Array
     log_temperature: jax.Array
+    account: tuple[()] = ()
 
 
 class Prices(NamedTuple):
@@ -119,12 +127,7 @@ def goals(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
     discount, weight = options.discount, options.beta
     pessimism = -weight if options.lower == "lcb" else 0.0
     r, ended = batch.rewards, batch.ended
-    if options.agent == "cql":
-        own = jnp.argmax(after[EXPLORER], axis=-1)
-        explorer = evaluation_targets(r, jnp.zeros_like(bonus), ended, after[EXPLORER], own, discount)
-    else:
-        boost = options.explorer_beta * bonus
-        explorer = double_q_targets(r, boost, ended, choosing, after[EXPLORER], discount)
+    explorer = explorer_targets(options, batch, choosing, after[EXPLORER], options.explorer_beta * bonus)
     upper = evaluation_targets(r, weight * bonus, ended, after[UPPER], baseline, discount)
     lower = evaluation_targets(r, pessimism * bonus, ended, after[LOWER], baseline, discount)
     towards = [explorer, upper, lower]
@@ -172,27 +175,132 @@ def update(options: DeepOptions, state: State, batch: Batch) -> tuple[State, jax
         targets = optax.periodic_update(networks, state.targets, updates, options.period)
     learnt = state._replace(networks=networks, targets=targets, optimiser=optimiser, updates=updates)
     if options.agent == "sac":
-        learnt = learnt._replace(log_temperature=_cooled(options, state, batch))
+        logits = forward(one(state.networks, EXPLORER), batch.inputs)[0]
+        learnt = learnt._replace(log_temperature=cooled(options, state.log_temperature, logits))
     return learnt, losses[: LOWER + 1]
-
-
-def pretrained(options: DeepOptions, state: State, keys: jax.Array) -> State:
-    """Return the state after one update per key, each of a batch drawn with it."""
-
-    def one(state: State, key: jax.Array) -> tuple[State, None]:
-        return update(options, state, sample(state.replay, key, options.batch))[0], None
-
-    state, _ = jax.lax.scan(one, state, keys)
-    return state
-
-
-def _cooled(options: DeepOptions, state: State, batch: Batch) -> jax.Array:
-    """Return the logarithm of SAC's temperature after a step towards the entropy wanted."""
-    logits = forward(one(state.networks, EXPLORER), batch.inputs)[0]
-    wanted = options.entropy * jnp.log(jnp.float32(logits.shape[-1]))
-    surplus = jnp.mean(entropy(logits)) - wanted
-    return state.log_temperature - options.learning_rate * surplus
 
 
 def _adam(options: DeepOptions) -> optax.GradientTransformation:
     return optax.adam(options.learning_rate)
+
+
+def remember(
+    options: DeepOptions,
+    state: State,
+    seen: Observed,
+    t: jax.Array,
+    horizon: int,
+    counts: jax.Array,
+    own: jax.Array | bool,
+) -> State:
+    """Return the state with one transition more in its replay and its bonus, if it `counts`."""
+    phi = featurise(state.features, seen.observation)
+    inverse, bonus = learn_bonus(state.inverse, phi, seen.action, counts.astype(jnp.float32))
+    now, after = with_time(seen.observation, t, horizon), with_time(seen.reached, t + 1, horizon)
+    ended = seen.ended | (t + 1 == horizon)
+    replay = keep(state.replay, now, after, seen.action, seen.reward, ended, bonus, counts)
+    return state._replace(replay=replay, inverse=inverse)
+
+
+def _first(options: DeepOptions, sizes: Sizes, key: jax.Array) -> State:
+    return first_state(options, sizes.observation, sizes.actions, key)
+
+
+def _opened(options: DeepOptions, state: State, key: jax.Array) -> State:
+    """Plan a new episode: the present networks, but the explorer of an open chain stays."""
+
+    def newest(now: jax.Array, old: jax.Array) -> jax.Array:
+        return now.at[EXPLORER].set(jnp.where(state.chain.open, old[EXPLORER], now[EXPLORER]))
+
+    return state._replace(plan=Networks(*map(newest, state.networks, state.plan)))
+
+
+def _offer(
+    options: DeepOptions,
+    plan: Networks,
+    account: tuple[()],
+    observation: jax.Array,
+    t: jax.Array,
+    clock: jax.Array | None,
+    horizon: int,
+) -> Offer:
+    now = with_time(observation, t, horizon)
+    if clock is None:
+        inputs = now[None]
+    else:
+        inputs = jnp.stack([with_time(observation, clock, horizon), now, now])[:, None]
+    values = forward(plan, inputs)[:, 0]
+    said = prices(values)
+    charges = as_booked(options, said.charges.astype(jnp.float64), t)
+    return Offer(said.explorer, said.baseline, charges, None, values[EXPLORER], ())
+
+
+def _proposal(
+    options: DeepOptions, state: State, observation: jax.Array, t: jax.Array, horizon: int
+) -> jax.Array:
+    inputs = with_time(observation, t, horizon)[None]
+    return forward(one(state.networks, EXPLORER), inputs)[0, 0]
+
+
+def _booked(
+    options: DeepOptions, account: tuple[()], offer: Offer, t: jax.Array, action: jax.Array, cost: jax.Array
+) -> tuple[()]:
+    return account
+
+
+def _learnt(options: DeepOptions, state: State, uniforms: jax.Array) -> tuple[State, jax.Array]:
+    return update(options, state, drawn(state.replay, uniforms))
+
+
+def _closed(options: DeepOptions, state: State) -> State:
+    return state
+
+
+def _incumbent(options: DeepOptions, state: State) -> Networks:
+    return state.networks
+
+
+def _baseline(
+    options: DeepOptions, plan: Networks, observations: jax.Array, times: jax.Array, horizon: int
+) -> jax.Array:
+    inputs = jax.vmap(with_time, (0, 0, None))(observations, times, horizon)
+    return jnp.argmax(forward(one(plan, LOWER), inputs)[0], axis=-1).astype(jnp.int32)
+
+
+def _with_explorer(options: DeepOptions, plan: Networks, other: Networks) -> Networks:
+    return Networks(*(mine.at[EXPLORER].set(its[EXPLORER]) for mine, its in zip(plan, other, strict=True)))
+
+
+def _check_plan(options: DeepOptions, plan: Any, sizes: Sizes) -> None:
+    inputs, n_actions = sizes.observation + 1, sizes.actions
+    if not isinstance(plan, Networks):
+        raise InvalidSetting(f"'plan' must be Networks, such as 'state.plan', got {type(plan).__name__}.")
+    shape, outputs = jnp.shape(plan.w1), jnp.shape(plan.w3)
+    if len(shape) != 3 or shape[0] <= LOWER or shape[1] != inputs or outputs[1] != n_actions:
+        raise InvalidData(
+            f"'plan' must be {LOWER + 1} networks from {inputs} numbers to {n_actions} actions, "
+            f"got weights of shapes {shape} and {outputs}. Audit an episode by the plan it was played by."
+        )
+
+
+def _counts(options: DeepOptions, state: State) -> dict[str, int]:
+    return {}
+
+
+NETWORKS = Learner(
+    losses=("explorer_loss", "high_loss", "low_loss"),
+    keeps_account=False,
+    first=_first,
+    opened=_opened,
+    offer=_offer,
+    proposal=_proposal,
+    booked=_booked,
+    remember=remember,
+    learn=_learnt,
+    closed=_closed,
+    incumbent=_incumbent,
+    baseline=_baseline,
+    with_explorer=_with_explorer,
+    check_plan=_check_plan,
+    counts=_counts,
+)

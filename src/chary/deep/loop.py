@@ -14,7 +14,7 @@ from jax import lax
 
 from chary.deep import acting
 from chary.deep.environment import Environment, observation_size
-from chary.deep.learner import State, first_state, pretrained
+from chary.deep.learners import Observed, Sizes, learner_of, pretrained
 from chary.deep.options import DeepOptions
 from chary.deep.shielding import first_ledger, rule_on_arrays
 from chary.errors import InvalidSetting, check_integer, check_type
@@ -36,7 +36,7 @@ class EpisodeLog(NamedTuple):
         actions: How often each action was played, shape (K, A).
         charges: Sum of the charges of all actions played, booked or not, without any cap.
         largest_charge: The largest charge among them.
-        losses: Mean losses of explorer, V_hi and Q_lo, shape (K, 3).
+        losses: Mean losses by the learner's names for them, such as explorer, V_hi and Q_lo, shape (K, 3).
     """
 
     returns: jax.Array
@@ -52,7 +52,10 @@ class EpisodeLog(NamedTuple):
 
 
 class StepLog(NamedTuple):
-    """The log of every step, shape (K, H, ...); `played` is False after an early end."""
+    """The log of every step, shape (K, H, ...); `played` is False after an early end.
+
+    `bound` bounds the gap of the step alone; None where `charge` does.
+    """
 
     state: Any
     observation: jax.Array
@@ -62,6 +65,7 @@ class StepLog(NamedTuple):
     charge: jax.Array
     reward: jax.Array
     played: jax.Array
+    bound: jax.Array | None = None
 
 
 class _Place(NamedTuple):
@@ -75,7 +79,7 @@ class _Place(NamedTuple):
 
 def train(
     environment: Environment, options: DeepOptions, key: jax.Array, *, rule: Rule | None = None
-) -> tuple[State, EpisodeLog]:
+) -> tuple[Any, EpisodeLog]:
     """Train an agent for `options.episodes` episodes after its warm-up.
 
     Args:
@@ -104,25 +108,26 @@ def train(
         ((2,), True)
     """
     state = begin(environment, options, key)
-    trained: tuple[State, EpisodeLog] = proceed(environment, options, state, options.episodes, rule=rule)
+    trained: tuple[Any, EpisodeLog] = proceed(environment, options, state, options.episodes, rule=rule)
     return trained
 
 
-def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> State:
+def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> Any:
     """Return the state after warm-up and pretraining, before the first episode; raises as `train` does."""
     size = _checked(environment, options, key)
     own_key, warm_up_key, pretraining_key = jax.random.split(key, 3)
-    state = first_state(options, size, environment.n_actions, own_key)
+    learner = learner_of(options)
+    state = learner.first(options, Sizes(size, environment.n_actions, environment.horizon), own_key)
 
-    def warm_up(state: State, key: jax.Array) -> tuple[State, None]:
+    def warm_up(state: Any, key: jax.Array) -> tuple[Any, None]:
         reset_key, agent_key, _ = jax.random.split(key, 3)
         uniforms = jax.random.uniform(agent_key, (environment.horizon,), jnp.float32)
 
-        def step(carry: tuple[State, _Place], at: tuple[jax.Array, jax.Array]) -> Any:
+        def step(carry: tuple[Any, _Place], at: tuple[jax.Array, jax.Array]) -> Any:
             (state, now), (t, uniform) = carry, at
             action = acting.one_of(environment.n_actions, uniform)
             seen, after = _stepped(environment, now, action)
-            state = acting.remember(state, seen, t, environment.horizon, now.playing)
+            state = learner.remember(options, state, seen, t, environment.horizon, now.playing, False)
             return (state, after), None
 
         times = jnp.arange(environment.horizon, dtype=jnp.int32)
@@ -139,7 +144,7 @@ def begin(environment: Environment, options: DeepOptions, key: jax.Array) -> Sta
 def proceed(
     environment: Environment,
     options: DeepOptions,
-    state: State,
+    state: Any,
     episodes: int,
     *,
     rule: Rule | None = None,
@@ -162,35 +167,37 @@ def proceed(
         InvalidSetting: if something is of the wrong type or shape, or `jax_enable_x64` is off.
         InvalidAction: if the environment has no action `options.action`.
     """
-    check_type("state", state, State, "what `begin` returned")
-    _checked(environment, options, state.key)
+    size = _checked(environment, options, None)
+    learner, sizes = learner_of(options), Sizes(size, environment.n_actions, environment.horizon)
+    like = jax.eval_shape(lambda key: learner.first(options, sizes, key), jax.random.key(0))
+    check_type("state", state, type(like), "what `begin` returned")
     number = check_integer("episodes", episodes, minimum=1)
     if rule is not None and not isinstance(rule, Rule):
         raise InvalidSetting(f"'rule' must be a Rule or None, got {shown(rule)}. Use Rule.strict(eta).")
     limits = rule_on_arrays(options.budget_rule if rule is None else rule)
-    if not options.chains:
+    if not (options.chained or options.every_step):
         limits = limits._replace(closes=jnp.bool_(True))
 
-    def episode(state: State, _: None) -> tuple[State, Any]:
+    def episode(state: Any, _: None) -> tuple[Any, Any]:
         return _episode(environment, options, limits, state, record)
 
     state, (log, steps) = lax.scan(episode, state, None, length=number)
     return (state, log, steps) if record else (state, log)
 
 
-def _checked(environment: Environment, options: DeepOptions, key: jax.Array) -> int:
+def _checked(environment: Environment, options: DeepOptions, key: jax.Array | None) -> int:
     check_type("options", options, DeepOptions, "DeepOptions")
     one_key = isinstance(key, jax.Array) and key.shape == ()
-    if not (one_key and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+    if key is not None and not (one_key and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise InvalidSetting(f"'key' must be one key of jax.random.key, got {type(key).__name__}.")
-    size = observation_size(environment, key)
+    size = observation_size(environment, jax.random.key(0) if key is None else key)
     options.check_action(environment.n_actions)
     return size
 
 
 def _episode(
-    environment: Environment, options: DeepOptions, rule: Rule, state: State, record: bool
-) -> tuple[State, Any]:
+    environment: Environment, options: DeepOptions, rule: Rule, state: Any, record: bool
+) -> tuple[Any, Any]:
     """Play one episode, an update at every step, and close it."""
     horizon = environment.horizon
     state, reset_key, draws = acting.opened(options, state, horizon)
@@ -198,19 +205,19 @@ def _episode(
     weights = jnp.power(jnp.float64(options.discount), times)
 
     def step(
-        carry: tuple[State, _Place, EpisodeLog], at: tuple[jax.Array, jax.Array, acting.Draws]
-    ) -> tuple[tuple[State, _Place, EpisodeLog], Any]:
+        carry: tuple[Any, _Place, EpisodeLog], at: tuple[jax.Array, jax.Array, acting.Draws]
+    ) -> tuple[tuple[Any, _Place, EpisodeLog], Any]:
         (state, now, log), (t, weight, draw) = carry, at
         choice = acting.choose(
             options, rule, state, now.ledger, now.observation, t, horizon, draw, now.playing
         )
         seen, after = _stepped(environment, now._replace(ledger=choice.ledger), choice.action)
-        state = state._replace(chain=choice.chain)
+        state = state._replace(chain=choice.chain, account=choice.account)
         played = (choice.explored, draw, now.playing)
         state, losses = acting.learn_from(options, state, seen, t, horizon, *played)
         log = _noted(log, now.playing, choice, seen.reward, weight, losses)
         # A choice begins with the action, the baseline's, whether it explored, and the charge.
-        row = StepLog(now.state, now.observation, *choice[:4], seen.reward, now.playing)
+        row = StepLog(now.state, now.observation, *choice[:4], seen.reward, now.playing, choice.bound)
         return (state, after, log), row if record else None
 
     (state, now, log), rows = lax.scan(
@@ -226,10 +233,10 @@ def _started(environment: Environment, key: jax.Array) -> _Place:
     return _Place(state, seen, jnp.bool_(True), first_ledger())
 
 
-def _stepped(environment: Environment, now: _Place, action: jax.Array) -> tuple[acting.Observed, _Place]:
+def _stepped(environment: Environment, now: _Place, action: jax.Array) -> tuple[Observed, _Place]:
     after, reward, ended = environment.step(now.state, action)
     reached = environment.observe(after).astype(jnp.float32)
-    seen = acting.Observed(now.observation, action, reward, reached, jnp.asarray(ended))
+    seen = Observed(now.observation, action, reward, reached, jnp.asarray(ended))
     return seen, _Place(after, reached, now.playing & ~ended, now.ledger)
 
 

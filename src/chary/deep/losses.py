@@ -1,4 +1,4 @@
-"""The targets of the three networks, and the losses towards them.
+"""The targets of networks, and the losses towards them.
 
 A transition ends an episode at a terminal state or at the horizon. Nothing is earned after that, so the
 targets are those of a problem of finite horizon. All arrays have the batch's axis first.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+
+from chary.deep.options import DeepOptions
+from chary.deep.replay import Batch
 
 
 def at_actions(values: jax.Array, actions: jax.Array) -> jax.Array:
@@ -46,6 +49,20 @@ def evaluation_targets(
     The bonus is added for V_hi, and subtracted (pass it negative) for `lcb`.
     """
     return rewards + bonuses + discount * (1.0 - ended) * at_actions(next_target, next_actions)
+
+
+def explorer_targets(
+    options: DeepOptions, batch: Batch, choosing: jax.Array, after: jax.Array, boost: jax.Array | float = 0.0
+) -> jax.Array:
+    """Return the targets (B,) of the network that proposes: CQL's evaluates itself, others are double Q.
+
+    `choosing` and `after` (B, A) are its values, and those of its target network, where a step led.
+    """
+    r, ended = batch.rewards, batch.ended
+    if options.agent == "cql":
+        own = jnp.argmax(after, axis=-1)
+        return evaluation_targets(r, jnp.zeros_like(r), ended, after, own, options.discount)
+    return double_q_targets(r, boost * jnp.ones_like(r), ended, choosing, after, options.discount)
 
 
 def huber(errors: jax.Array, threshold: float) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Three small networks side by side in one pytree: the explorer's Q, and Q_hi and Q_lo of the baseline."""
+"""Small networks side by side in one pytree, such as the explorer's Q, and Q_hi and Q_lo of the baseline."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Networks(NamedTuple):
     b3: jax.Array
 
 
-def first_networks(key: jax.Array, inputs: int, width: int, outputs: int) -> Networks:
-    """Return three networks at random: He's uniform weights, biases 0, small last layers."""
+def first_networks(key: jax.Array, inputs: int, width: int, outputs: int, number: int = NUMBER) -> Networks:
+    """Return that many networks at random: He's uniform weights, biases 0, small last layers."""
     keys = jax.random.split(key, 3)
 
     def uniform(key: jax.Array, fan_in: int, fan_out: int, gain: float) -> jax.Array:
         bound = gain * (6.0 / fan_in) ** 0.5
-        return jax.random.uniform(key, (NUMBER, fan_in, fan_out), jnp.float32, -bound, bound)
+        return jax.random.uniform(key, (number, fan_in, fan_out), jnp.float32, -bound, bound)
 
     def zeros(size: int) -> jax.Array:
-        return jnp.zeros((NUMBER, 1, size), jnp.float32)
+        return jnp.zeros((number, 1, size), jnp.float32)
 
     return Networks(
         uniform(keys[0], inputs, width, 1.0),

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._steps import as_transition
 from chary.agents.protocol import Transition
-from chary.deep.acting import Observed
+from chary.deep.learners import Observed
 from chary.errors import CharyError, InvalidData
 from chary.texts import shown
 

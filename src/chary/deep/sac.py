@@ -9,6 +9,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from chary.deep.options import DeepOptions
+
 
 def soft_values(logits: jax.Array, first: jax.Array, second: jax.Array, temperature: jax.Array) -> jax.Array:
     """Return sum_a pi(a) (min(Q1, Q2)(a) - alpha log pi(a)), shape (B,): what a state is worth."""
@@ -40,6 +42,13 @@ def entropy(logits: jax.Array) -> jax.Array:
     """Return the entropy of each policy, shape (B,)."""
     log_policy = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
+
+
+def cooled(options: DeepOptions, log_temperature: jax.Array, logits: jax.Array) -> jax.Array:
+    """Return the logarithm of the temperature after a step towards the entropy wanted."""
+    wanted = options.entropy * jnp.log(jnp.float32(logits.shape[-1]))
+    surplus = jnp.mean(entropy(logits)) - wanted
+    return log_temperature - options.learning_rate * surplus
 
 
 def drawn_action(logits: jax.Array, uniform: jax.Array) -> jax.Array:

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from chary.agents._episodes import OpenEpisode, Played
 from chary.agents._steps import observed_steps, steps_from
 from chary.agents.protocol import Transition, check_episode_id
-from chary.deep.acting import Observed
 from chary.deep.agent import DeepAgent
 from chary.deep.calls import Own, Seen
-from chary.deep.learner import State
+from chary.deep.learners import Observed
 from chary.deep.networks import EXPLORER, LOWER, UPPER, Networks
 from chary.deep.options import DeepOptions
 from chary.deep.trees import arrays_of, tree_like
@@ -49,7 +48,7 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
     if unlearnt is not None:
         arrays |= arrays_of(unlearnt.seen, "unlearnt.")
     about = {
-        "options": {name: _as_json(value) for name, value in asdict(agent.options).items()},
+        "options": _as_json(asdict(agent.options)),
         "shape": list(agent._form.shape),
         "n_actions": agent.n_actions,
         "horizon": agent.horizon,
@@ -75,7 +74,10 @@ def record(agent: DeepAgent) -> tuple[Arrays, dict[str, Any]]:
 def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
     """Return the agent that `record` was called with; malformed values raise whatever they lead to."""
     agent = DeepAgent.__new__(DeepAgent)
-    options = {name: _from_json(name, value) for name, value in about["options"].items()}
+    # Version 0.1.0 had one learner.
+    options = {"learner": "networks"} | {
+        name: _from_json(name, value) for name, value in about["options"].items()
+    }
     shape = tuple(check_integer("shape", n, minimum=1, error=InvalidData) for n in about["shape"])
     agent._declare(DeepOptions(**options), shape, about["n_actions"], about["horizon"], about["seed"])
     agent._warmed = check_truth("warmed", about["warmed"], error=InvalidData)
@@ -102,7 +104,7 @@ def restored(about: Mapping[str, Any], arrays: Arrays) -> DeepAgent:
 
 
 def _episode(
-    agent: DeepAgent, shapes: State, arrays: Mapping[str, NDArray[Any]], i: int, kept: Mapping[str, Any]
+    agent: DeepAgent, shapes: Any, arrays: Mapping[str, NDArray[Any]], i: int, kept: Mapping[str, Any]
 ) -> Open:
     """Return an open episode of a file, once it can have come to be."""
     prefix = f"open.{i}."
@@ -115,7 +117,9 @@ def _episode(
     chain = check_integer("chain", kept["chain"], minimum=-1, error=InvalidData)
     pinned = Pinned(draws, ledger, number, chain)
     if check_truth("own", kept["own"], error=InvalidData):
-        pinned.own = _sound(tree_like(Own(shapes.plan, shapes.chain), arrays, f"{prefix}own."), prefix)
+        pinned.own = _sound(
+            tree_like(Own(shapes.plan, shapes.chain, shapes.account), arrays, f"{prefix}own."), prefix
+        )
     observation = as_array(f"{prefix}observation", arrays, (agent.observation_size,), np.float32)
     seen = agent._form.observation("observation", observation)
     steps = steps_from(arrays, (agent.observation_size,), prefix, n_actions=agent.n_actions, plan=number)
@@ -210,7 +214,9 @@ def _sound(tree: Any, prefix: str) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """Return an option as JSON has it, which lacks infinity."""
+    """Return options as JSON has them, which lacks infinity."""
+    if isinstance(value, Mapping):
+        return {name: _as_json(each) for name, each in value.items()}
     if value is None or isinstance(value, (bool, str)):
         return value
     number = int(value) if isinstance(value, Integral) else float(value)

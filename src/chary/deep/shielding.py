@@ -81,27 +81,27 @@ def decide(
     observation: jax.Array,
     charge: jax.Array,
     busy: jax.Array | bool = False,
+    deviates: jax.Array | bool = True,
 ) -> Verdict:
     """Decide by the ledger whether the explorer's action, which costs `charge`, is played; eq. (5).
 
     A charge that is not finite is refused and never booked. Where the chain is `busy` in another open
-    episode, this one cannot take it up.
+    episode, this one cannot take it up. Where there are no chains and every step is a candidate, it is one
+    if the explorer `deviates` from the baseline.
     """
+    if options.every_step:
+        return _decide_alone(rule, ledger, chain, charge, jnp.asarray(deviates))
     new = (t == 0) & ~chain.open
     distance = jnp.sqrt(jnp.sum(jnp.square((chain.target - observation).astype(jnp.float64))))
     arrived = chain.open & ~chain.fed & ~jnp.asarray(busy) & (distance <= options.radius)
     candidate = (chain.fed | arrived | new) & ~jnp.asarray(ledger.closed)
-    finite = jnp.isfinite(charge)
-    price = jnp.where(finite, charge, 0.0).astype(jnp.float64)
-    put: Any = candidate & finite
-    explored, after = authorise(ledger, put, price, rule)  # type: ignore[arg-type]
-    closed = jnp.where(candidate & ~finite, refuse(ledger, rule).closed, after.closed)
+    explored, cost, ledger_after = _booked(rule, ledger, candidate, charge)
     refused = candidate & ~jnp.asarray(explored)
     # A chain that is refused waits here; one that was waiting keeps its target, a finished one is gone.
     stops = refused & (new | (chain.fed & ~chain.complete))
     started = candidate & new
     moved = chain._replace(
-        open=jnp.where(stops, options.chains, chain.open | started),
+        open=jnp.where(stops, options.chained, chain.open | started),
         fed=(chain.fed | jnp.asarray(explored)) & ~refused,
         complete=chain.complete & ~refused,
         target=jnp.where(stops, observation.astype(jnp.float32), chain.target),
@@ -111,10 +111,32 @@ def decide(
         explored=chain.explored + jnp.asarray(explored),
         started=chain.started + started,
     )
-    # What is booked, as `authorise` books it.
-    cost = jnp.where(explored, jnp.minimum(price, rule.step_bound), 0.0)
-    ledger_after = Ledger(closed, after.deficit)  # type: ignore[arg-type]
     return Verdict(candidate, jnp.asarray(explored), cost, ledger_after, moved)
+
+
+def _decide_alone(
+    rule: Rule, ledger: Ledger, chain: ChainState, charge: jax.Array, candidate: jax.Array
+) -> Verdict:
+    """Decide about a step that belongs to no chain."""
+    candidate = candidate & ~jnp.asarray(ledger.closed)
+    explored, cost, after = _booked(rule, ledger, candidate, charge)
+    counted = chain._replace(
+        refused=chain.refused | (candidate & ~explored), explored=chain.explored + explored
+    )
+    return Verdict(candidate, explored, cost, after, counted)
+
+
+def _booked(
+    rule: Rule, ledger: Ledger, candidate: jax.Array, charge: jax.Array
+) -> tuple[jax.Array, jax.Array, Ledger]:
+    """Return whether a candidate may explore, the cost booked as `authorise` does, and the ledger after."""
+    finite = jnp.isfinite(charge)
+    price = jnp.where(finite, charge, 0.0).astype(jnp.float64)
+    put: Any = candidate & finite
+    explored, after = authorise(ledger, put, price, rule)  # type: ignore[arg-type]
+    closed = jnp.where(candidate & ~finite, refuse(ledger, rule).closed, after.closed)
+    cost = jnp.where(explored, jnp.minimum(price, rule.step_bound), 0.0)
+    return jnp.asarray(explored), cost, Ledger(closed, after.deficit)  # type: ignore[arg-type]
 
 
 def advance(
@@ -138,7 +160,7 @@ def part(options: DeepOptions, chain: ChainState, observation: jax.Array) -> Cha
     """Return the chain after one of its steps was not played: it waits where that was to be played."""
     unfinished, no = chain.fed & ~chain.complete, jnp.bool_(False)
     return chain._replace(
-        open=chain.open & (options.chains | ~unfinished),
+        open=chain.open & (options.chained | ~unfinished),
         fed=no,
         complete=no,
         target=jnp.where(unfinished, observation, chain.target),
@@ -149,10 +171,10 @@ def close(options: DeepOptions, chain: ChainState, busy: jax.Array | bool = Fals
     """Return the chain after the end of an episode: it waits or is given up, unless `busy` in another one."""
     no, kept = jnp.bool_(False), jnp.asarray(busy)
     stale = no
-    if options.patience is not None and options.chains:
+    if options.patience is not None and options.chained:
         stale = chain.open & (chain.idle >= options.patience) & ~kept
     return chain._replace(
-        open=chain.open & ~stale & (options.chains | kept),
+        open=chain.open & ~stale & (options.chained | kept),
         fed=no,
         complete=no,
         idle=chain.idle + 1,

@@ -11,7 +11,7 @@ import numpy as np
 from chary.agents._episodes import OpenEpisode
 from chary.deep.acting import Draws
 from chary.deep.calls import Calls, Own, Question, Seen, own_of, with_own
-from chary.deep.learner import State
+from chary.deep.learners import AnyState, learner_of
 from chary.deep.observations import Floats
 from chary.deep.options import DeepOptions
 from chary.shield import Ledger, Rule
@@ -57,11 +57,12 @@ class Turns:
         episodes: The open episodes.
     """
 
-    def __init__(self, options: DeepOptions, calls: Calls, state: State, episodes: Iterable[Open]) -> None:
-        self.state = state
+    def __init__(self, options: DeepOptions, calls: Calls, state: AnyState, episodes: Iterable[Open]) -> None:
+        self.state: Any = state
         self.served: Open | None = None
         self.unlearnt: Unlearnt | None = None
-        self._chains = options.chains
+        self._chains = options.chained
+        self._keeps_account = learner_of(options).keeps_account
         self._calls = calls
         self._episodes = episodes
 
@@ -84,8 +85,8 @@ class Turns:
         busy = self._busy(now)
         asked = Question(pinned.ledger, pinned.draws, rule, observation, np.int32(now.t), busy)
         if unlearnt is None:
-            chain, pinned.ledger, row = self._calls.choose(self.state, asked)
-            self.state = self.state._replace(chain=chain)
+            moved, pinned.ledger, row = self._calls.choose(self.state, asked)
+            self.state = self.state._replace(**moved)
         else:
             self.state, pinned.ledger, row = self._calls.learn_and_choose(self.state, asked, unlearnt)
         # One transfer from the device for all of it.
@@ -102,9 +103,11 @@ class Turns:
         if self.unlearnt is None:
             return
         (now, t, seen), self.unlearnt = self.unlearnt, None
-        if seen.explored:
+        # After the end of its episode an outcome belongs to nobody's account.
+        own = not now.released
+        if seen.explored or (own and self._keeps_account):
             self._serve(now)
-        self.state = self._calls.learn(self.state, now.pinned.draws, seen, np.int32(t))
+        self.state = self._calls.learn(self.state, now.pinned.draws, seen, np.int32(t), np.bool_(own))
 
     def close(self, now: Open) -> None:
         """Close an episode that makes no more decisions, and learn from its last step.
@@ -133,7 +136,8 @@ class Turns:
             return
         if self.served is not None:
             self.served.pinned.own = own_of(self.state)
-        self.state = with_own(self.state, None if now is None else now.pinned.own, chains=self._chains)
+        own = None if now is None else now.pinned.own
+        self.state = with_own(self._calls, self.state, own, chains=self._chains)
         if now is not None:
             now.pinned.own = None
         self.served = now

@@ -13,8 +13,13 @@ GYMNASIUM_IDS = {
     "riverswim": "chary/RiverSwim-v0",
     "random": "chary/Random-v0",
 }
-# Not a finite MDP, so not one of the problems.
-HIV_ID = "chary/HIV-v0"
+# Their states are vectors of numbers, so they are not finite MDPs.
+CONTINUOUS_IDS = {
+    "hiv": "chary/HIV-v0",
+    "cartpole": "chary/CartPole-v0",
+    "glucose": "chary/Glucose-v0",
+    "plane": "chary/Plane-v0",
+}
 
 
 def register() -> None:
@@ -24,9 +29,10 @@ def register() -> None:
     except ModuleNotFoundError:
         return
 
-    tabular = "chary.envs.tabular_env:make_env"
+    tabular, continuous = "chary.envs.tabular_env:make_env", "chary.envs.continuous.gymnasium_env:make_env"
     made_by = {identity: (tabular, {"problem": name}) for name, identity in GYMNASIUM_IDS.items()}
-    made_by[HIV_ID] = ("chary.envs.hiv.environment:HIVEnv", {})
+    made_by |= {identity: (continuous, {"problem": name}) for name, identity in CONTINUOUS_IDS.items()}
+    made_by[CONTINUOUS_IDS["hiv"]] = ("chary.envs.hiv.environment:HIVEnv", {})
     for identity, (entry, given) in made_by.items():
         if identity not in gymnasium.registry:
             # Our environments check the order of calls themselves, with an error of chary.

@@ -3,7 +3,7 @@
 Two tables: `runs` has one row per planned run and judged budget, `curves` one row per point of its learning
 curves. An algorithm that keeps a budget is judged at that budget; one that keeps none is judged at every
 budget of its conditions, so that rows can be compared at equal `budget` and `seed`. Each family of problems
-has its own columns: `chary.results.tabular` and `chary.results.hiv`.
+has its own columns: `chary.results.tabular` and `chary.results.deep`.
 """
 
 from __future__ import annotations

@@ -23,8 +23,12 @@ from chary.service.store import Store
 STATUS = 70
 # Events of one transaction at most: their replies wait for all of it.
 MOST = 512
-# Rows after which the write-ahead log is brought into the database.
-ROWS_PER_CHECKPOINT = 8192
+# Rows after which the write-ahead log is brought into the database: where nothing waits for a commit, and at
+# the latest. A short log is written over and over in the same place, so that a sync changes nothing but data;
+# and little is brought over at once, so that no reply waits long.
+ROWS_PER_CHECKPOINT, MOST_ROWS = 256, 4096
+# Bytes of a snapshot that are written between two commits, whose replies wait for them.
+PART = 128 * 1024
 # Group commits whose durations are kept for metrics.
 KEPT = 1024
 
@@ -56,6 +60,8 @@ class Committer:
         self._store = store
         self._queue: deque[Fresh] = deque()
         self._besides: deque[Snapshot | Truncation] = deque()
+        # Bytes of the snapshot in front that are on the disk.
+        self._written = 0
         self._wake = threading.Condition(threading.Lock())
         self._ended = False
         self._done = threading.Condition(threading.Lock())
@@ -84,7 +90,7 @@ class Committer:
                 self._wake.notify()
 
     def besides(self, work: Snapshot | Truncation) -> None:
-        """Queue a snapshot or a truncation; it is written between two commits."""
+        """Queue a snapshot or a truncation; a snapshot is written in parts, between commits."""
         self._besides.append(work)
         with self._wake:
             self._wake.notify()
@@ -142,8 +148,8 @@ class Committer:
         if self._queue:
             self._commit()
         if self._besides and self._besides[0].seq <= self.durable:
-            self._beside(self._besides.popleft())
-        if self._since_checkpoint >= ROWS_PER_CHECKPOINT:
+            self._beside(self._besides[0])
+        if self._since_checkpoint >= (MOST_ROWS if self._queue else ROWS_PER_CHECKPOINT):
             self._checkpoint(empty=self._must_empty)
         return True
 
@@ -178,13 +184,23 @@ class Committer:
                 future.set_result(None)
 
     def _beside(self, work: Snapshot | Truncation) -> None:
+        """Do the next part of a piece of work, and forget it after the last."""
         if isinstance(work, Truncation):
+            self._besides.popleft()
             self._checkpoint(empty=True)
             return
-        reached("before-snapshot")
-        self._store.write_snapshot(work.upto, work.content, named=work.seq)
+        if self._written == 0:
+            reached("before-snapshot")
+        part = work.content[self._written : self._written + PART]
+        self._store.write_part(work.upto, self._written // PART, part)
+        self._written += len(part)
+        if self._written < len(work.content):
+            return
+        self._store.complete_snapshot(work.upto, named=work.seq)
         reached("after-snapshot")
         self.snapshots += 1
+        self._written = 0
+        self._besides.popleft()
 
     def _checkpoint(self, *, empty: bool = False) -> None:
         reached("before-checkpoint")

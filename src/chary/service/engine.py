@@ -247,7 +247,7 @@ class Engine(Reports, Operations):
     def finish(self) -> None:
         """Commit what is queued, write a snapshot, and give the lock back; blocks."""
         self._planner.finish()
-        self._snapshots.now(self._live)
+        self._snapshots.now(self._live, last=True)
         self._snapshots.finish()
         self._snapshots.name(self._live)
         self._committer.finish()

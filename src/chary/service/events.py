@@ -352,6 +352,9 @@ def digest_apart(salt: bytes, content: str) -> str:
 
 def is_intact(event: Event, prev: bytes) -> bool:
     """Return whether an event follows the hash `prev` and has the hash that its columns give."""
+    if not (type(event.body) is str and type(event.prev) is type(event.hash) is bytes):
+        # A changed byte in the file can turn a text into bytes and bytes into a text.
+        return False
     given = hash_of(
         event.prev, event.seq, event.kind, event.episode, event.t,
         event.body.encode("utf-8", "surrogatepass"), event.at, event.epoch, event.schema,

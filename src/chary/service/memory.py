@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Collections of the middle generation between two of the oldest; ten is Python's default.
-MIDDLE_PER_WHOLE = 100
+MIDDLE_PER_WHOLE = 1000
 
 
 @contextmanager

@@ -55,8 +55,13 @@ CREATE TABLE lease (
 ) STRICT;
 CREATE TABLE snapshot (
   seq INTEGER PRIMARY KEY,
-  content BLOB NOT NULL,
   named INTEGER NOT NULL
+) STRICT;
+CREATE TABLE part (
+  snapshot INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  content BLOB NOT NULL,
+  PRIMARY KEY (snapshot, number)
 ) STRICT;
 CREATE TABLE payload (
   begun INTEGER PRIMARY KEY,

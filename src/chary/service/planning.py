@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Final, final
@@ -11,6 +12,8 @@ from chary.errors import CharyError
 
 # The largest share of the time in which plans are made: decisions need the processors too.
 SHARE: Final = 0.2
+# Seconds until a plan that could not be made is tried again.
+AFTER_FAILURE: Final = 30.0
 
 
 @final
@@ -49,7 +52,7 @@ class Planner:
         Raises:
             CharyError: if it cannot be used.
         """
-        if self._draft is not draft:
+        if self._draft is not draft or self._has_failed(draft):
             self.finish()
             self._draft, self.problem = draft, None
             self._thread = threading.Thread(
@@ -67,9 +70,19 @@ class Planner:
 
     def _make(self, draft: Draft) -> None:
         began = time.monotonic()
+        self._rested = math.inf
+        rest = AFTER_FAILURE
         try:
             draft.make()
+            rest = 0.0
         except CharyError as problem:
-            self.problem = problem
-        ended = time.monotonic()
-        self._rested = ended + (ended - began) * (1 / SHARE - 1)
+            self.problem, rest = problem, 0.0
+        finally:
+            ended = time.monotonic()
+            self._rested = ended + max(rest, (ended - began) * (1 / SHARE - 1))
+
+    def _has_failed(self, draft: Draft) -> bool:
+        """Return whether the thread ended without a plan, such as for want of memory, and may try again."""
+        working = self._thread is not None and self._thread.is_alive()
+        ended = not (working or draft.made or self.problem is not None)
+        return ended and time.monotonic() >= self._rested

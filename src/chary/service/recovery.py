@@ -67,7 +67,8 @@ def found(deployment: Deployment) -> None:
         named = Snapshotted(digest=hashlib.sha256(content).hexdigest(), upto=upto)
         fresh.append(Fresh(upto + 1, named.kind, None, None, encode(named), now, named))
         store.write(fresh)
-        store.write_snapshot(upto, content, named=upto + 1)
+        store.write_part(upto, 0, content)
+        store.complete_snapshot(upto, named=upto + 1)
         store.checkpoint(empty=True)
     finally:
         store.close()
@@ -255,7 +256,7 @@ def restore_records(live: Live, reader: Reader) -> None:
 
 def _start(deployment: Deployment, reader: Reader, problem: Problem) -> tuple[Live, Head]:
     """Return the state of the newest good snapshot, or that before the first event."""
-    for seq, content, named in reader.query("SELECT seq, content, named FROM snapshot ORDER BY seq DESC"):
+    for seq, content, named in reader.snapshots():
         last, naming = (next(iter(reader.events(each - 1, each)), None) for each in (seq, named))
         if last is None or naming is None:
             continue

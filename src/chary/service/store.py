@@ -6,7 +6,7 @@ and one per row would have the writer wait for its turn as many times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,14 @@ class Head(NamedTuple):
 
     seq: int
     hash: bytes
+
+
+class Snapshot(NamedTuple):
+    """A snapshot of the state after event `seq`, whose digest is in event `named`."""
+
+    seq: int
+    content: bytes
+    named: int
 
 
 class Statement(NamedTuple):
@@ -76,6 +84,13 @@ STATEMENTS = {
 }
 # Of several rows with the same key in one batch the last one counts.
 LAST_COUNTS = ("ended", "policy")
+
+# A process that was killed leaves parts of a snapshot that was never completed.
+_FORGET_PARTS = """
+DELETE FROM part WHERE rowid IN (
+  SELECT rowid FROM part WHERE snapshot <> ? AND snapshot NOT IN (SELECT seq FROM snapshot) LIMIT 2
+)
+"""
 
 Rows = dict[str, list[Row]]
 
@@ -234,30 +249,46 @@ class Store:
             kept.append((seq, kind, SCHEMA, episode, t, body.decode(), prev, digest, at, epoch))
             prev = digest
             project(event, rows)
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        ((current,),) = run("SELECT epoch FROM lease")
-        if current != epoch:
-            self._roll_back()
-            raise FenceLost(f"epoch {current} has taken over from {epoch}")
-        write_rows(self._connection, rows)
-        run("COMMIT")
+        with self._fenced():
+            write_rows(self._connection, rows)
         self.head = Head(events[-1].seq, prev)
         return self.head
 
-    def write_snapshot(self, seq: int, content: bytes, *, named: int) -> None:
-        """Keep a snapshot that event `named` has named, and of the others the newest ones."""
+    def write_part(self, seq: int, number: int, content: bytes) -> None:
+        """Write a part of a snapshot, which is none before `complete_snapshot`, and delete two old parts."""
+        # What is freed here need not be overwritten: names are hashed in a snapshot, and it has no payloads.
+        self._connection.execute("PRAGMA secure_delete = OFF")
+        with self._fenced() as run:
+            run(_FORGET_PARTS, (seq,))
+            run("INSERT OR REPLACE INTO part VALUES (?, ?, ?)", (seq, number, content))
+        self._connection.execute("PRAGMA secure_delete = ON")
+
+    def complete_snapshot(self, seq: int, *, named: int) -> None:
+        """Keep the snapshot of event `seq`, whose parts are written, and of the others the newest ones.
+
+        Event `named` names it. The parts of the others are deleted as the next one is written.
+        """
+        with self._fenced() as run:
+            run("INSERT OR REPLACE INTO snapshot VALUES (?, ?)", (seq, named))
+            run(
+                "DELETE FROM snapshot WHERE seq NOT IN (SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
+                (KEPT_SNAPSHOTS,),
+            )
+
+    @contextmanager
+    def _fenced(self) -> Iterator[Callable[..., Iterator[Row]]]:
+        """Run what is inside as one transaction, unless another process has taken over.
+
+        Raises:
+            FenceLost: if it has.
+        """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
         ((current,),) = run("SELECT epoch FROM lease")
         if current != self.epoch:
             self._roll_back()
             raise FenceLost(f"epoch {current} has taken over from {self.epoch}")
-        run("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?)", (seq, content, named))
-        run(
-            "DELETE FROM snapshot WHERE seq NOT IN (SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
-            (KEPT_SNAPSHOTS,),
-        )
+        yield run
         run("COMMIT")
 
     def checkpoint(self, *, empty: bool = False) -> bool:
@@ -267,8 +298,11 @@ class Store:
         no reader.
         """
         run = self._connection.execute
+        if not empty:
+            ((busy, _, _),) = run("PRAGMA wal_checkpoint(PASSIVE)")
+            return not busy
         run("PRAGMA busy_timeout = 0")
-        ((busy, _, _),) = run(f"PRAGMA wal_checkpoint({'TRUNCATE' if empty else 'PASSIVE'})")
+        ((busy, _, _),) = run("PRAGMA wal_checkpoint(TRUNCATE)")
         run(f"PRAGMA busy_timeout = {PATIENCE_MS}")
         return not busy
 
@@ -329,6 +363,14 @@ class Reader:
             if len(page) < PAGE:
                 return
             after = page[-1][0]
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """Yield the snapshots, the newest first."""
+        for seq, named in self.query("SELECT seq, named FROM snapshot ORDER BY seq DESC"):
+            parts = self.query("SELECT content FROM part WHERE snapshot = ? ORDER BY number", (seq,))
+            # A changed byte in the file can turn bytes into a text; the digest tells that a part is missing.
+            whole = b"".join(content for (content,) in parts if type(content) is bytes)
+            yield Snapshot(seq, whole, named)
 
     def of_episodes(self, identities: Sequence[str]) -> list[Event]:
         """Return the events of some episodes, in order; none of those that there are not."""

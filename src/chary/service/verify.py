@@ -144,7 +144,7 @@ def _check_events(reader: Reader, rebuilt: _Rebuilt, found: Findings, wanted: by
             )
         if not intact:
             found.add("event", event.seq, f"Event {event.seq} was changed: its hash does not agree.")
-        seq, prev = event.seq, event.hash
+        seq, prev = event.seq, event.hash if type(event.hash) is bytes else NOTHING
         seen |= event.hash == wanted
         found.events += 1
         found.decisions += event.kind == "decided"
@@ -187,7 +187,8 @@ def _check_apart(deployment: Deployment, reader: Reader, rebuilt: _Rebuilt, foun
     kept = set()
     for number, salt, content in reader.query("SELECT begun, salt, content FROM payload ORDER BY begun"):
         kept.add(number)
-        if rebuilt.apart.get(number) != digest_apart(salt, content):
+        typed = type(salt) is bytes and type(content) is str
+        if not typed or rebuilt.apart.get(number) != digest_apart(salt, content):
             found.add("payload", number, f"What is kept apart of the episode of event {number} was changed.")
             continue
         name = msgspec.json.decode(content)["name"]
@@ -200,7 +201,7 @@ def _check_apart(deployment: Deployment, reader: Reader, rebuilt: _Rebuilt, foun
 
 
 def _check_snapshots(reader: Reader, rebuilt: _Rebuilt, found: Findings) -> None:
-    for seq, content, named in reader.query("SELECT seq, content, named FROM snapshot ORDER BY seq"):
+    for seq, content, named in reversed(list(reader.snapshots())):
         found.snapshots += 1
         if rebuilt.snapshots.get(seq) != (named, hashlib.sha256(content).hexdigest()):
             found.add(

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,32 +31,15 @@ Arrays = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
 
-class Described(NamedTuple):
-    """Plain values as JSON, in the one form that a seal is over."""
-
-    text: str
-
-    @classmethod
-    def of(cls, about: Mapping[str, Any]) -> Described:
-        """Return plain values described; what JSON cannot express raises TypeError or ValueError."""
-        # Read again before they are sorted: numbers that name a value have become texts by then.
-        values = json.loads(json.dumps(dict(about), allow_nan=False))
-        return cls(json.dumps(values, sort_keys=True))
-
-
 def pack(
-    kind: str,
-    arrays: Mapping[str, NDArray[Any]],
-    about: Mapping[str, Any] | Described,
-    *,
-    container: str = "npz",
+    kind: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any], *, container: str = "npz"
 ) -> bytes:
     """Return arrays and their description as one file; nothing in it is pickled.
 
     Args:
         kind: The kind of content, so that nothing else is mistaken for it.
         arrays: Numbers and texts by name.
-        about: Plain values that JSON can express, described beforehand or here.
+        about: Plain values that JSON can express.
         container: The format of the file: `npz`, or `safetensors`, which takes numbers alone.
 
     Raises:
@@ -67,11 +50,10 @@ def pack(
         >>> about["seed"], arrays["n"].tolist()
         (1, [0, 1, 2])
     """
-    known = about if isinstance(about, Described) else Described.of(about)
-    digest = _digest(arrays, known.text)
+    known = json.loads(json.dumps(dict(about), allow_nan=False))
+    digest = _digest(arrays, known)
     seal = {"sha256": digest, **keyed_seal([CHECKPOINT_SCHEMA, kind, digest])}
-    head = json.dumps({"schema": CHECKPOINT_SCHEMA, "kind": kind, **seal})
-    text = f'{head[:-1]}, "about": {known.text}}}'
+    text = json.dumps({"schema": CHECKPOINT_SCHEMA, "kind": kind, **seal, "about": known})
     if check_choice("container", container, CONTAINERS) == "safetensors":
         whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # `ascontiguousarray` makes a vector of a single number.
@@ -103,7 +85,7 @@ def unpack(kind: str, content: bytes) -> tuple[dict[str, Any], Arrays]:
         )
     if found != kind:
         raise InvalidData(f"a file of kind {kind!r} was expected, got one of kind {found!r}.")
-    if digest != _digest(arrays, json.dumps(about, sort_keys=True)):
+    if digest != _digest(arrays, about):
         raise InvalidData(f"a file of kind {kind!r} must be as it was written, got one that was changed.")
     check_keyed(f"a file of kind {kind!r}", description.get("hmac"), [schema, kind, digest])
     return about, arrays
@@ -197,8 +179,8 @@ def _safetensors() -> Any:
     return safetensors
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]], about: str) -> str:
-    total = hashlib.sha256(about.encode())
+def _digest(arrays: Mapping[str, NDArray[Any]], about: object) -> str:
+    total = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         total.update(f"{name} {array.dtype.str} {np.shape(arrays[name])}\n".encode())

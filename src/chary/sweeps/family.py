@@ -1,6 +1,6 @@
 """A family of problems as a value: how its runs are described, played, tabulated and reported.
 
-There are two: `chary.sweeps.tabular.TABULAR` and `chary.sweeps.hiv.HIV`. All that differs between them is a
+There are two: `chary.sweeps.tabular.TABULAR` and `chary.sweeps.deep.DEEP`. All that differs between them is a
 field of `Family`, so that no other module needs to test which family it has.
 """
 
@@ -180,7 +180,7 @@ class Family:
     """A family of problems.
 
     Args:
-        name: `tabular` or `hiv`, also of the modules in `chary.results` and `chary.report` with its columns
+        name: `tabular` or `deep`, also of the modules in `chary.results` and `chary.report` with its columns
             of `runs` and `curves`, and its claims, charts, tables and sections of the page.
         problems: The names of its problems.
         conditions: The dataclass of its conditions.

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from chary.errors import MOST_RUNS, CharyError, InvalidSetting, check_choice, check_integer
+from chary.sweeps.deep import DEEP
 from chary.sweeps.family import (
     AnyAlgorithm,
     AnyConditions,
@@ -22,12 +23,11 @@ from chary.sweeps.family import (
     tupled,
     without_defaults,
 )
-from chary.sweeps.hiv import HIV
 from chary.sweeps.run_spec import RunSpec
 from chary.sweeps.tabular import TABULAR
 from chary.texts import shown
 
-FAMILIES = (TABULAR, HIV)
+FAMILIES = (TABULAR, DEEP)
 
 # The runs that belong to no study.
 MAIN = "main"

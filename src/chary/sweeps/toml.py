@@ -15,7 +15,7 @@ from chary.sweeps.family import AnyAlgorithm, Family, names_of, tupled
 from chary.sweeps.spec import FAMILIES, Experiment, Quick, Study, Variant, family_of
 from chary.texts import shown
 
-PRESETS = ("inventory", "sepsis", "sepsis-worlds", "hiv")
+PRESETS = ("inventory", "sepsis", "sepsis-worlds", "hiv", "cartpole", "glucose", "plane")
 
 
 def preset_experiment(name: str) -> Experiment:

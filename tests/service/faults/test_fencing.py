@@ -103,12 +103,14 @@ def test_a_writer_that_was_overtaken_ends_before_a_snapshot_too(
         (directory / "lock").unlink()
         new = serving(nursery, directory, ports[1])
         await answers(lines[1])
-        before = rows(directory, "SELECT seq, content FROM snapshot ORDER BY seq")
+        before = rows(directory, "SELECT snapshot, number, content FROM part ORDER BY snapshot, number")
         # Told to stop, it would write a snapshot.
         old.send(signal.SIGTERM)
         old.send(signal.SIGCONT)
         assert await asyncio.to_thread(old.wait) == STATUS
-        assert rows(directory, "SELECT seq, content FROM snapshot ORDER BY seq") == before
+        assert (
+            rows(directory, "SELECT snapshot, number, content FROM part ORDER BY snapshot, number") == before
+        )
         new.send(signal.SIGTERM)
         assert await asyncio.to_thread(new.wait) == 0
         for line in lines:

@@ -49,9 +49,9 @@ def copy(made: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def set_value(folder: Path, table: str, column: str, seq: int, value: Any) -> None:
+def set_value(folder: Path, table: str, column: str, key: int, value: Any) -> None:
     with closing(sqlite3.connect(folder / "chary.db")) as connection:
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE seq = ?", (value, seq))
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, key))
         connection.commit()
 
 
@@ -87,18 +87,20 @@ def test_a_changed_byte_of_an_event_is_named(copy: Path) -> None:
 
 def test_a_changed_byte_of_a_snapshot_is_named_and_another_one_is_loaded(copy: Path) -> None:
     chance = Random(2)
-    kept = rows(copy, "SELECT seq, named, content FROM snapshot ORDER BY seq")
-    for seq, named_by, content in kept:
-        for column, before in (("named", named_by), ("content", content)):
+    kept = rows(copy, "SELECT seq, named, part.rowid, content FROM snapshot JOIN part ON snapshot = seq")
+    for seq, named_by, part, content in kept:
+        for table, column, key, before in (
+            ("snapshot", "named", seq, named_by), ("part", "content", part, content)
+        ):  # fmt: skip
             for _ in range(40 if FULL else 4):
-                set_value(copy, "snapshot", column, seq, flipped(before, chance))
+                set_value(copy, table, column, key, flipped(before, chance))
                 assert ("snapshot", seq) in named(copy)
-            set_value(copy, "snapshot", column, seq, before)
+            set_value(copy, table, column, key, before)
     whole = Engine.open(copy)
     told = {**whole.deployment(), **{name: 0 for name in OF_THE_START}}
     whole.finish()
-    for seq, content in rows(copy, "SELECT seq, content FROM snapshot"):
-        set_value(copy, "snapshot", "content", seq, flipped(content, chance))
+    for part, content in rows(copy, "SELECT rowid, content FROM part"):
+        set_value(copy, "part", "content", part, flipped(content, chance))
     engine = Engine.open(copy)
     assert engine.about["snapshot"] == 0
     assert {**engine.deployment(), **{name: 0 for name in OF_THE_START}} == told

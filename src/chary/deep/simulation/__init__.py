@@ -15,13 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chary.deep.environment import Environment, check_static, observation_size
-from chary.deep.learner import State
+from chary.deep.learners import AnyState, learner_of
 from chary.deep.loop import EpisodeLog, blank_log
-from chary.deep.networks import Networks
 from chary.deep.options import DeepOptions
 from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.simulation.audit import EpisodeAudit
-from chary.deep.simulation.chunks import Audits, Chunk, Kind, compiled_begin, compiled_chunk
+from chary.deep.simulation.chunks import (
+    Audits,
+    Chunk,
+    Kind,
+    compiled_begin,
+    compiled_chunk,
+    compiled_incumbent,
+)
 from chary.deep.simulation.run import DeepRun
 from chary.deep.trees import arrays_of, tree_like
 from chary.errors import InvalidData, InvalidSetting, check_integer
@@ -49,7 +55,7 @@ class DeepSimulation:
         kind: Everything that compiled calls depend on; equal kinds share them.
         rule: The budget's rule as arrays, an argument of compiled calls.
         learner: The state of the learner; None before `start`.
-        incumbent: The networks at the end of the warm-up, whose baseline is the second reference.
+        incumbent: The plan at the end of the warm-up, whose baseline is the second reference.
         done: Episodes played.
         can_be_saved: Whether `state` and `restore` work; always.
 
@@ -82,8 +88,8 @@ class DeepSimulation:
         self.audit_every = check_integer("audit_every", audit_every, minimum=0)
         self.episodes = options.episodes
         self.kind = Kind.of(environment, options, self.audit_every)
-        self.learner: State | None = None
-        self.incumbent: Networks | None = None
+        self.learner: AnyState | None = None
+        self.incumbent: Any = None
         self.done = 0
         self.can_be_saved = True
         self._logs: list[EpisodeLog] = []
@@ -96,7 +102,7 @@ class DeepSimulation:
         with jax.enable_x64(True):
             self.learner = compiled_begin(self.kind)(jax.random.key(self.seed))
             # A copy: chunks write into the state they are given.
-            self.incumbent = jax.tree.map(jnp.copy, self.learner.networks)
+            self.incumbent = jax.tree.map(jnp.copy, compiled_incumbent(self.kind)(self.learner))
 
     def advance(self) -> int:
         """Play one more chunk of episodes, and return how many are done.
@@ -161,7 +167,8 @@ class DeepSimulation:
         with jax.enable_x64(True):
             shapes = jax.eval_shape(compiled_begin(self.kind), jax.random.key(0))
             learner = tree_like(shapes, state, "state.")
-            incumbent = tree_like(shapes.networks, state, "incumbent.")
+            like = jax.eval_shape(compiled_incumbent(self.kind), shapes)
+            incumbent = tree_like(like, state, "incumbent.")
         done = int(learner.episodes)
         every = self.audit_every
         audited = [k for k in range(done) if every and (k + 1) % every == 0]
@@ -187,7 +194,7 @@ class DeepSimulation:
         if not self.done:
             return {}
         losses = np.asarray(self._logs[-1].losses)[-1]
-        return dict(zip(("explorer_loss", "high_loss", "low_loss"), losses.tolist(), strict=True))
+        return dict(zip(learner_of(self.options).losses, losses.tolist(), strict=True))
 
     def result(self) -> DeepRun:
         """Return the judged run; all episodes must have been played."""
@@ -208,6 +215,7 @@ class DeepSimulation:
             incumbent=incumbent,
             held_out=held_out,
             chains=chain_counts(self.learner.chain),
+            counts=learner_of(self.options).counts(self.options, self.learner),
         )
 
     def _log(self) -> EpisodeLog:

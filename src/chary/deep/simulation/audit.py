@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from chary.deep.environment import Environment, observation_size
+from chary.deep.learners import Sizes, learner_of
 from chary.deep.loop import StepLog
-from chary.deep.networks import LOWER, Networks, forward, one, with_time
 from chary.deep.options import DeepOptions
 from chary.errors import InvalidData, InvalidSetting, check_integer
 
@@ -50,9 +50,10 @@ class EpisodeAudit(NamedTuple):
         largest: The largest max(gap, 0).
         baseline_value: V^pi_bar(s_0, 0).
         deviations: Steps at which another action than the baseline's was played.
-        covered: Those among them whose charge was at least the gap.
+        covered: Those among them whose bound, which is the charge unless the learner has another, was at
+            least the gap.
         booked: Deviations that the shield authorised.
-        booked_covered: Those among them whose charge was at least the gap.
+        booked_covered: Those among them whose bound was at least the gap.
     """
 
     deficit: jax.Array
@@ -78,7 +79,7 @@ class _Rollouts(NamedTuple):
 def audit_episode(
     environment: Environment,
     options: DeepOptions,
-    plan: Networks,
+    plan: Any,
     steps: StepLog,
     *,
     lanes: int = LANES,
@@ -90,7 +91,7 @@ def audit_episode(
     Args:
         environment: The environment played.
         options: The options it was played with.
-        plan: The networks it was played by: `state.plan` after the episode.
+        plan: The plan it was played by: `state.plan` after the episode.
         steps: The episode's steps, leading axis (H,): one row of what `proceed(record=True)` returns.
         lanes: Rollouts that one loop computes together, >= 1; results depend on it by rounding alone.
 
@@ -121,28 +122,27 @@ def audit_episode(
     return found
 
 
-def against(environment: Environment, plan: Networks, steps: StepLog) -> StepLog:
+def against(environment: Environment, options: DeepOptions, plan: Any, steps: StepLog) -> StepLog:
     """Return an episode's steps with the baseline of another plan, for an audit by that plan."""
     times = jnp.arange(environment.horizon, dtype=jnp.int32)
-    inputs = jax.vmap(with_time, (0, 0, None))(steps.observation, times, environment.horizon)
-    baseline = jnp.argmax(forward(one(plan, LOWER), inputs)[0], axis=-1).astype(jnp.int32)
-    return steps._replace(baseline=baseline)
+    found = learner_of(options).baseline(options, plan, steps.observation, times, environment.horizon)
+    return steps._replace(baseline=found)
 
 
 def audit_steps(
     environment: Environment,
     options: DeepOptions,
-    plan: Networks,
+    plan: Any,
     steps: StepLog,
     *,
     lanes: int = LANES,
 ) -> StepAudit:
     """Return gap and V^pi_bar(s_t, t) of every step; arguments and errors as `audit_episode`."""
-    lower = _checked(environment, options, plan)
+    _check(environment, options, plan)
     together = min(check_integer("lanes", lanes, minimum=1), environment.horizon)
     rows = _checked_steps(environment, steps)
     needed = _deviated(rows)
-    rolled = _values_where(environment, options.discount, lower, rows, needed, together)
+    rolled = _values_where(environment, options, plan, rows, needed, together)
     truth: StepAudit = _telescoped(rows.reward, rows.played, needed, rolled, options.discount)
     return truth
 
@@ -178,7 +178,8 @@ def _summed(options: DeepOptions, steps: StepLog, truth: StepAudit) -> EpisodeAu
     deviated = _deviated(steps)
     booked = deviated & jnp.asarray(steps.explored, bool)
     due = truth.gap * weights if options.charge_from == "start" else truth.gap
-    enough = jnp.asarray(steps.charge, jnp.float64) >= due
+    bound = steps.charge if steps.bound is None else steps.bound
+    enough = jnp.asarray(bound, jnp.float64) >= due
     return EpisodeAudit(
         deficit=jnp.sum(jnp.maximum(due, 0.0)),
         signed_deficit=truth.value[0] - jnp.sum(weights * earned),
@@ -191,17 +192,19 @@ def _summed(options: DeepOptions, steps: StepLog, truth: StepAudit) -> EpisodeAu
     )
 
 
-def _baseline(environment: Environment, lower: Networks, states: Any, t: jax.Array) -> jax.Array:
+def _baseline(
+    environment: Environment, options: DeepOptions, plan: Any, states: Any, t: jax.Array
+) -> jax.Array:
     """Return pi_bar(s, t), shape (B,), of states with a leading axis (B,)."""
     seen = jax.vmap(environment.observe)(states)
-    inputs = jax.vmap(lambda each: with_time(each, t, environment.horizon))(seen)
-    return jnp.argmax(forward(lower, inputs)[0], axis=-1).astype(jnp.int32)
+    times = jnp.broadcast_to(t, seen.shape[:1])
+    return learner_of(options).baseline(options, plan, seen, times, environment.horizon)
 
 
 def _rollouts(
     environment: Environment,
-    discount: float,
-    lower: Networks,
+    options: DeepOptions,
+    plan: Any,
     states: Any,
     starts: jax.Array,
     actions: jax.Array,
@@ -225,12 +228,12 @@ def _rollouts(
         state = jax.tree.map(
             lambda new, old: jnp.where(moves.reshape(-1, *(1,) * (new.ndim - 1)), new, old), after, now.state
         )
-        action = jnp.where(moves, _baseline(environment, lower, state, t + 1), now.action)
+        action = jnp.where(moves, _baseline(environment, options, plan, state, t + 1), now.action)
         return t + 1, _Rollouts(
             state,
             action,
             now.live & ~(moves & ended),
-            jnp.where(moves, now.weight * discount, now.weight),
+            jnp.where(moves, now.weight * options.discount, now.weight),
             jnp.where(moves, now.value + now.weight * reward, now.value),
         )
 
@@ -242,8 +245,8 @@ def _rollouts(
 
 def _values_where(
     environment: Environment,
-    discount: float,
-    lower: Networks,
+    options: DeepOptions,
+    plan: Any,
     steps: StepLog,
     needed: jax.Array,
     together: int,
@@ -269,28 +272,20 @@ def _values_where(
         # At a logged step the baseline is the logged one, however rounding would decide here.
         actions = steps.baseline[starts]
         live = places < number
-        found = _rollouts(environment, discount, lower, states, starts, actions, live)
+        found = _rollouts(environment, options, plan, states, starts, actions, live)
         return done + together, values.at[jnp.where(live, starts, horizon)].set(found, mode="drop")
 
     _, values = lax.while_loop(unfinished, body, (jnp.int32(0), jnp.zeros(horizon, jnp.float64)))
     return values
 
 
-def _checked(environment: Environment, options: DeepOptions, plan: Networks) -> Networks:
-    """Return the baseline's network after a look at all types and shapes."""
+def _check(environment: Environment, options: DeepOptions, plan: Any) -> None:
+    """Look at all types and shapes."""
     if not isinstance(options, DeepOptions):
         raise InvalidSetting(f"'options' must be DeepOptions, got {type(options).__name__}.")
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    inputs = observation_size(environment, key) + 1
-    if not isinstance(plan, Networks):
-        raise InvalidSetting(f"'plan' must be Networks, such as 'state.plan', got {type(plan).__name__}.")
-    shape, outputs = jnp.shape(plan.w1), jnp.shape(plan.w3)
-    if len(shape) != 3 or shape[0] <= LOWER or shape[1] != inputs or outputs[1] != environment.n_actions:
-        raise InvalidData(
-            f"'plan' must be {LOWER + 1} networks from {inputs} numbers to {environment.n_actions} actions, "
-            f"got weights of shapes {shape} and {outputs}. Audit an episode by the plan it was played by."
-        )
-    return one(plan, LOWER)
+    size = observation_size(environment, jax.eval_shape(lambda: jax.random.key(0)))
+    sizes = Sizes(size, environment.n_actions, environment.horizon)
+    learner_of(options).check_plan(options, plan, sizes)
 
 
 def _checked_steps(environment: Environment, steps: StepLog) -> StepLog:

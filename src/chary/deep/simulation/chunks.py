@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from chary.deep.environment import Environment
-from chary.deep.learner import State
+from chary.deep.learners import AnyState, learner_of
 from chary.deep.loop import EpisodeLog, begin, proceed
-from chary.deep.networks import Networks
 from chary.deep.options import DeepOptions
 from chary.deep.simulation.audit import EpisodeAudit, against, audit_episode
 from chary.deep.simulation.held_out import held_out_audit
@@ -79,26 +78,36 @@ class Kind(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def compiled_begin(kind: Kind, *, lanes: bool = False) -> Callable[[jax.Array], State]:
+def compiled_begin(kind: Kind, *, lanes: bool = False) -> Callable[[jax.Array], Any]:
     """Return the compiled warm-up and pretraining, from a key; with `lanes`, from one key per lane."""
 
-    def start(key: jax.Array) -> State:
+    def start(key: jax.Array) -> Any:
         return begin(kind.environment, kind.options, key)
 
     return jax.jit(jax.vmap(start) if lanes else start)
 
 
+@lru_cache(maxsize=16)
+def compiled_incumbent(kind: Kind, *, lanes: bool = False) -> Callable[[Any], Any]:
+    """Return the call from a state to the plan of its baseline; with `lanes`, of all lanes."""
+
+    def incumbent(state: AnyState) -> Any:
+        return learner_of(kind.options).incumbent(kind.options, state)
+
+    return jax.jit(jax.vmap(incumbent) if lanes else incumbent)
+
+
 @lru_cache(maxsize=32)
 def compiled_chunk(
     kind: Kind, number: int, audits: bool, *, lanes: bool = False
-) -> Callable[[State, Rule, Networks], tuple[State, Chunk]]:
+) -> Callable[[Any, Rule, Any], tuple[Any, Chunk]]:
     """Return the compiled call that plays `number` episodes and, with `audits`, audits the last of them.
 
-    Its last argument are the networks at the end of the warm-up.
+    Its last argument is the plan at the end of the warm-up.
     """
     environment, options, _ = kind
 
-    def play(state: State, rule: Rule, incumbent: Networks) -> tuple[State, Chunk]:
+    def play(state: AnyState, rule: Rule, incumbent: Any) -> tuple[Any, Chunk]:
         state, log, steps = proceed(environment, options, state, number, rule=rule, record=True)
         found = None
         if audits:
@@ -107,7 +116,9 @@ def compiled_chunk(
             key = jax.random.fold_in(state.key, HELD_OUT)
             found = Audits(
                 audit_episode(environment, options, state.plan, last),
-                audit_episode(environment, options, incumbent, against(environment, incumbent, last)),
+                audit_episode(
+                    environment, options, incumbent, against(environment, options, incumbent, last)
+                ),
                 held_out_audit(environment, options, state.plan, key),
             )
         bad = ~jnp.isfinite(steps.reward).ravel()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from chary.deep.simulation import DeepSimulation
-from chary.deep.simulation.chunks import compiled_begin, compiled_chunk
+from chary.deep.simulation.chunks import compiled_begin, compiled_chunk, compiled_incumbent
 from chary.errors import InvalidData, InvalidSetting
 
 
@@ -62,7 +62,8 @@ class DeepLanes:
             keys = jnp.stack([jax.random.key(one.seed) for one in self.simulations])
             self._learners = compiled_begin(self._kind, lanes=True)(keys)
             # A copy: chunks write into the state they are given.
-            self._incumbent = jax.tree.map(jnp.copy, self._learners.networks)
+            incumbents = compiled_incumbent(self._kind, lanes=True)(self._learners)
+            self._incumbent = jax.tree.map(jnp.copy, incumbents)
             for i, one in enumerate(self.simulations):
                 one.incumbent = _lane(self._incumbent, i)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.arrays import Floats
-from chary.audit import falls, violates
+from chary.audit import covers, drops, falls, violates
 from chary.deep.environment import Environment
 from chary.deep.loop import EpisodeLog
 from chary.deep.options import DeepOptions
@@ -54,6 +54,7 @@ class DeepRun:
             same seed and options that is one policy for all agents, up to rounding.
         held_out: The truth about an episode held out after each of them, with random deviations.
         chains: Meta-rollouts started, finished and abandoned, and episodes in which none moved.
+        counts: What else the learner counted, by name, such as its retreats to better networks.
     """
 
     environment: Environment
@@ -67,6 +68,15 @@ class DeepRun:
     incumbent: EpisodeAudit
     held_out: EpisodeAudit
     chains: Mapping[str, int]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ledgers(self) -> tuple[int, int]:
+        """How many ledgers covered the true deficit, of audited episodes that deviated, and of how many."""
+        deviated = np.asarray(self.audit.deviations) > 0
+        booked = np.asarray(self.log.deficit)[self.audited]
+        covered = covers(booked, np.asarray(self.audit.deficit)) & deviated
+        return int(covered.sum()), int(deviated.sum())
 
     @property
     def raw_returns(self) -> Floats:
@@ -91,7 +101,12 @@ class DeepRun:
             "audited": (self.audit.covered, self.audit.deviations),
             "held-out": (self.held_out.covered, self.held_out.deviations),
         }
-        return replace(self.options.grounds, coverage=coverage_in_words(counts)).standing
+        told = [coverage_in_words(counts)]
+        covered, number = self.ledgers if self.options.shielded else (0, 0)
+        if number:
+            told.append(f"ledgers covered the true deficit in {covered} of {number} audited episodes")
+        found = "; ".join(each for each in told if each) or None
+        return replace(self.options.grounds, coverage=found).standing
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything by name: (K, ...) for every episode, (n,) for audited ones.
@@ -108,7 +123,7 @@ class DeepRun:
     def summary(self) -> dict[str, Any]:
         """Return the run in one flat dictionary of plain numbers, after the environment's labels."""
         raw, log, audit = self.raw_returns, self.log, self.audit
-        shielded = self.options.agent == "chary"
+        shielded, (low, longest), ledgers = self.options.shielded, drops(raw), self.ledgers
         eta = self.options.eta if shielded else None
         return {
             **dict(self.environment.labels),
@@ -139,5 +154,10 @@ class DeepRun:
             "booked_covered": int(audit.booked_covered.sum()),
             "held_out_deviations": int(self.held_out.deviations.sum()),
             "held_out_covered": int(self.held_out.covered.sum()),
+            "ledgers": ledgers[1] if shielded else None,
+            "ledgers_covered": ledgers[0] if shielded else None,
+            "drops": low,
+            "longest_drop": longest,
+            **self.counts,
             "seconds": self.seconds,
         }

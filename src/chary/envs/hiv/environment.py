@@ -23,18 +23,20 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
 
     An observation is log10 of the six concentrations T1, T2, T1*, T2*, V, E, as float32 within fixed bounds;
     an action is 0 nothing, 1 reverse transcriptase inhibitor, 2 protease inhibitor, 3 both. Nothing is random
-    and nothing ends early: the 200th step truncates. `info["state"]` contains the concentrations, and after a
-    step `info["raw_reward"]` the reward in its own units.
+    but, with `spread`, the start, and nothing ends early: the 200th step truncates. `info["state"]` contains
+    the concentrations, and after a step `info["raw_reward"]` the reward in its own units.
 
     Args:
         patient: `base`, or a number in 0..5.
         standardise: Whether observations and rewards have their mean subtracted and are divided by their
             deviation.
+        spread: An episode starts from the untreated state with each concentration times its own factor; log10
+            of the factors is uniform within -spread..spread, in [0, 1].
         render_mode: Must be None; there is nothing to draw.
 
     Raises:
         UnknownName: if there is no such patient.
-        InvalidSetting: if `standardise` is not a bool.
+        InvalidSetting: if `standardise` is not a bool, or `spread` lies outside its range.
 
     Example:
         >>> env = HIVEnv(patient=5)
@@ -47,9 +49,15 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(
-        self, patient: str | int = "base", *, standardise: bool = True, render_mode: None = None
+        self,
+        patient: str | int = "base",
+        *,
+        standardise: bool = True,
+        spread: float = 0.0,
+        render_mode: None = None,
     ) -> None:
         self._standardise = check_truth("standardise", standardise)
+        self.spread = hiv.check_spread(spread)
         self.patient = hiv.patient(patient)
         self.render_mode = render_mode
         low, high = (np.full(N_CONCENTRATIONS, bound) for bound in (hiv.LOG_LOW, hiv.LOG_HIGH))
@@ -77,6 +85,8 @@ class HIVEnv(gymnasium.Env[Observation, np.int64]):
             raise InvalidSetting(f"'options' must contain nothing but 'state', got {shown(unknown[0])}.")
         state = check_states(given.get("state", hiv.START), dimensions=1)
         super().reset(seed=seed)
+        if self.spread and "state" not in given:
+            state = hiv.start_of(self.np_random.random(N_CONCENTRATIONS), self.spread)
         self._state, self._t, self._playing = state, 0, True
         return self._observation(), {"state": state.copy()}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from chary.arrays import Floats, frozen
-from chary.errors import UnknownName, as_whole
+from chary.errors import UnknownName, as_whole, check_real
 
 
 def _read() -> dict[str, Any]:
@@ -57,6 +57,20 @@ class Patient:
     def standardised(self, reward: float) -> float:
         """Return a reward in standardised units."""
         return (reward - self.reward_mean) / self.reward_std
+
+
+def start_of(uniforms: Any, spread: float) -> Any:
+    """Return the concentrations at which an episode starts, from six uniforms in [0, 1).
+
+    Each is that of the untreated state times its own factor: log10 of the factors is uniform within
+    -spread..spread, so that 0 gives the untreated state itself and 0.3 factors between a half and two.
+    """
+    return START * 10.0 ** (spread * (2.0 * uniforms - 1.0))
+
+
+def check_spread(spread: float) -> float:
+    """Raise InvalidSetting unless `spread` lies in [0, 1]."""
+    return check_real("spread", spread, low=0.0, high=1.0)
 
 
 def patient(name: object = "base") -> Patient:
