@@ -3,8 +3,8 @@
 python benchmarks/deep_constants.py [--seeds 100 101] [--stages 50 150 300 500] [--to FILE]
 
 An agent is trained with the usual constants, and after some episodes its frozen baseline plays held-out
-episodes with random deviations, whose true costs are rolled out: `chary.deep.calibrate.fit` finds d for 95 % of
-the steps and z for 95 % of the ledgers. Coverage with the usual d stands next to it.
+episodes with random deviations, whose true costs are rolled out: `chary.deep.calibrate.fit` finds d for 95 %
+of the steps and z for 95 % of the ledgers. Coverage with the usual d stands next to it.
 
 Writes benchmarks/results/deep-constants.json, or FILE, after every stage.
 """
