@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.service.faults.disk import Disk, Step, after_power_loss, read_folder, restore
 from tests.service.faults.patients import Attempt, Request, Stay, Ward, answer_of
+from tests.service.faults.serving import shortened
 from tests.service.history import Finding, check
 from tests.service.log import broken_links, facts_of, identify_by
 
@@ -128,9 +129,10 @@ def pull_the_plug(
             past = []
         before = read_folder(folder)
         with Disk(f"losing-{seed}-{number}") as disk:
-            engine = Engine.open(folder, connection="apsw", vfs=disk.name)
-            ward = work(engine, disk, chance, f"round {number}", calls)
-            engine.finish()
+            with shortened():
+                engine = Engine.open(folder, connection="apsw", vfs=disk.name)
+                ward = work(engine, disk, chance, f"round {number}", calls)
+                engine.finish()
         base = float(number % 4 * 10**7)
         for _ in range(losses):
             at = chance.randrange(len(disk.steps) + 1)
