@@ -147,7 +147,8 @@ def _pack(live: Live, pipe: int, *, modest: bool) -> NoReturn:
             packed.write(live.packed())
         status = 0
     finally:
-        if status:
-            kind, _, trace = sys.exc_info()
+        kind, _, trace = sys.exc_info()
+        # Where the service has ended meanwhile, nobody reads what was packed.
+        if status and kind is not BrokenPipeError:
             _log.error("packing failed", extra={"fields": place_of(kind or SystemExit, trace)})
         os._exit(status)
