@@ -37,9 +37,9 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": median(values), "min": min(values), "max": max(values)}
 
 
-def measured(lanes: int, repeats: int, audit_every: int) -> dict[str, Any]:
+def measured(agent: str, lanes: int, repeats: int, audit_every: int) -> dict[str, Any]:
     """Time `repeats` calls, after one that compiles."""
-    options = [DeepOptions(eta=ETAS[lane % len(ETAS)], episodes=1000) for lane in range(lanes)]
+    options = [DeepOptions(agent=agent, eta=ETAS[lane % len(ETAS)], episodes=1000) for lane in range(lanes)]
     batch = DeepLanes(
         [
             DeepSimulation(hiv(5), each, seed=lane, audit_every=audit_every)
@@ -66,22 +66,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lanes", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--agent", choices=("chary", "paper"), default="chary")
     parser.add_argument("--to", type=Path, default=RESULTS / "deep-gpu.json")
     arguments = parser.parse_args()
     rows = []
     for lanes in arguments.lanes:
-        row = {"lanes": lanes, "with_audit": measured(lanes, arguments.repeats, EPISODES_A_CALL)}
+        row = {
+            "lanes": lanes,
+            "with_audit": measured(arguments.agent, lanes, arguments.repeats, EPISODES_A_CALL),
+        }
         rows.append(row)
         rate = row["with_audit"]["steps_a_second"]
         print(
             f"{lanes:4} lanes: {rate['median']:9.0f} steps/s ({rate['min']:.0f} to {rate['max']:.0f})",
             flush=True,
         )
-    rows[0]["without_audit"] = measured(arguments.lanes[0], arguments.repeats, 0)
+    rows[0]["without_audit"] = measured(arguments.agent, arguments.lanes[0], arguments.repeats, 0)
     numbers = " ".join(map(str, arguments.lanes))
     result = {
         "question": (__doc__ or "").splitlines()[0],
-        "command": f"python benchmarks/deep_gpu.py --lanes {numbers} --repeats {arguments.repeats}",
+        "command": f"python benchmarks/deep_gpu.py --lanes {numbers} --repeats {arguments.repeats}"
+        f" --agent {arguments.agent}",
         "device": jax.devices()[0].device_kind,
         "versions": {name: metadata.version(name) for name in ("jax", "jaxlib", "optax", "numpy")},
         "rows": rows,

@@ -1,18 +1,21 @@
 """Training speed of the deep learner on one CPU core, in environment steps per second.
 
-python benchmarks/deep_training.py [--repeats 7] [--episodes 20] [--processes 2] [--to FILE]
+python benchmarks/deep_training.py [--repeats 7] [--episodes 20] [--processes 2] [--agents A ...]
+    [--alone] [--to FILE]
 
-Networks of 2 x 64, batches of 64, all three updated at every step. The process is bound to one core before
-JAX is loaded, so that its thread pools have one thread. Each repeat is one call of the compiled loop;
-compilation is timed separately. Rates are by processor time, which other processes disturb less, and by wall
-time. `point` is a small task that costs almost nothing, `hiv` is patient 5.
+Networks of 2 x 64, batches of 64, all of them updated at every step: three of `paper`, ten of `chary`, and
+one more of `dqn` and `cql`. The agents take turns, and a ratio is of two neighbouring turns. The process is
+bound to one core before JAX is loaded, so that its thread pools have one thread. Each repeat is one call of
+the compiled loop; compilation is timed separately. Rates are by processor time, which other processes disturb
+less, and by wall time. `point` is a small task that costs almost nothing, `hiv` is patient 5.
 
 Where Stable-Baselines3 is installed, its DQN trains on the same patient in turn with ours: one network of
 2 x 64, an update of 64 transitions at every step, one thread. A ratio is of two neighbouring turns.
 
 With `--processes N`, N processes train on the patient at the same time, one per core, after one alone.
 
-Writes benchmarks/results/deep-training.json, or FILE.
+`--alone` measures the patient alone, without Stable-Baselines3. Writes benchmarks/results/deep-training.json,
+or FILE.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
@@ -41,7 +45,8 @@ from chary.deep import DeepOptions, Environment, begin, proceed  # noqa: E402
 from chary.deep.simulation.hiv import hiv  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
-AGENTS = ("chary", "dqn", "cql")
+# `paper` has three networks, `chary` an ensemble of ten, and the others one network more.
+AGENTS = ("paper", "chary", "dqn", "cql")
 # Steps of Stable-Baselines3 in one turn, about a second.
 STEPS_OF_SB3 = 1_000
 
@@ -86,15 +91,27 @@ class Trainer:
         return self.steps / (time.process_time() - processor), self.steps / (time.perf_counter() - clock)
 
 
-def measure(environment: Environment, agent: str, episodes: int, repeats: int) -> dict[str, Any]:
-    """Time the compiled loop."""
-    trainer = Trainer(environment, agent, episodes, repeats)
-    rates = [trainer.turn() for _ in range(repeats)]
+def measure(
+    environment: Environment, agents: Sequence[str], episodes: int, repeats: int
+) -> dict[str, dict[str, Any]]:
+    """Time the compiled loops of agents in turn."""
+    trainers = {agent: Trainer(environment, agent, episodes, repeats) for agent in agents}
+    rates: dict[str, list[tuple[float, float]]] = {agent: [] for agent in agents}
+    for _ in range(repeats):
+        for agent, trainer in trainers.items():
+            rates[agent].append(trainer.turn())
+    reference = [own for own, _ in rates[agents[0]]]
     return {
-        "steps_a_repeat": trainer.steps,
-        "compile_seconds": trainer.compile_seconds,
-        "steps_a_processor_second": spread([own for own, _ in rates]),
-        "steps_a_second": spread([clock for _, clock in rates]),
+        agent: {
+            "steps_a_repeat": trainer.steps,
+            "compile_seconds": trainer.compile_seconds,
+            "steps_a_processor_second": spread([own for own, _ in rates[agent]]),
+            "steps_a_second": spread([clock for _, clock in rates[agent]]),
+            f"times_{agents[0]}": spread(
+                [base / own for base, (own, _) in zip(reference, rates[agent], strict=True)]
+            ),
+        }
+        for agent, trainer in trainers.items()
     }
 
 
@@ -185,6 +202,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--agents", nargs="+", choices=AGENTS, default=AGENTS)
+    parser.add_argument("--alone", action="store_true", help="the patient alone, without Stable-Baselines3")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--to", type=Path, default=RESULTS / "deep-training.json")
     arguments = parser.parse_args()
@@ -193,18 +212,17 @@ def main() -> None:
         return
     if not 1 <= arguments.processes <= len(CORES):
         parser.error(f"--processes must lie in 1..{len(CORES)}, the cores there are")
-    problems = {"point": point(), "hiv": hiv(5)}
+    problems = {"hiv": hiv(5)} if arguments.alone else {"point": point(), "hiv": hiv(5)}
     load_before = os.getloadavg()
     rates = {
-        problem: {
-            agent: measure(environment, agent, arguments.episodes, arguments.repeats) for agent in AGENTS
-        }
+        problem: measure(environment, arguments.agents, arguments.episodes, arguments.repeats)
         for problem, environment in problems.items()
     }
     result = {
         "question": __doc__.splitlines()[0] if __doc__ else "",
         "command": "python benchmarks/deep_training.py "
-        f"--repeats {arguments.repeats} --episodes {arguments.episodes} --processes {arguments.processes}",
+        f"--repeats {arguments.repeats} --episodes {arguments.episodes} --processes {arguments.processes}"
+        + (f" --agents {' '.join(arguments.agents)} --alone" if arguments.alone else ""),
         "versions": {name: metadata.version(name) for name in ("chary", "jax", "jaxlib", "optax", "numpy")},
         "core": CORE,
         "cores_of_the_machine": os.cpu_count(),
@@ -212,7 +230,7 @@ def main() -> None:
         "repeats": arguments.repeats,
         "rates": rates,
     }
-    if find_spec("stable_baselines3") is not None:
+    if find_spec("stable_baselines3") is not None and not arguments.alone:
         result["sb3"] = against_sb3(arguments.episodes, arguments.repeats)
     if arguments.processes > 1:
         result["scaling"] = scaling(arguments.processes, arguments.episodes, arguments.repeats)
@@ -223,7 +241,8 @@ def main() -> None:
             print(
                 f"{problem:6} {agent:6} {own['median']:7.0f} steps per second of processor time "
                 f"({own['min']:.0f} to {own['max']:.0f}), {clock['median']:.0f} per second of wall time, "
-                f"compiled in {rate['compile_seconds']:.1f} s"
+                f"compiled in {rate['compile_seconds']:.1f} s, a step takes "
+                f"{rate[f'times_{arguments.agents[0]}']['median']:.2f} times that of {arguments.agents[0]}"
             )
     if "sb3" in result:
         theirs = result["sb3"]["sb3_steps_a_processor_second"]

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "chary"
 
 # What plans and acts is given a Setting, never the truth. What judges, simulates or holds true problems is
 # named by its folder; a folder called `simulation` holds a judge wherever it is.
-LEARNING = {"shield", "model", "planner", "agents", "critics", "deep", "policies"}
+LEARNING = {"shield", "model", "planner", "agents", "critics", "deep", "linear", "policies"}
 JUDGING = {"audit", "assumptions", "envs", "reference", "simulation", "sweeps", "results", "report", "bench"}
 # FiniteMDP holds P and R. On the learning side it is named only where a *known* MDP is turned into something:
 # true rows for the judge, and the recorded policy that comes with a problem.

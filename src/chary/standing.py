@@ -175,6 +175,8 @@ class Grounds:
         critics: The level that critics were declared with.
         networks: Whether networks estimate the values.
         coverage: The measured coverage in words, where there is one.
+        contradicted: The result of a test that contradicts the model behind the prior, in words: the promise
+            is uncertified then.
         setting: The problem as declared to the learner.
         logs: Whether logged decisions were learnt from.
         dropped: Whether episodes with faulty rows were left out of the log.
@@ -199,6 +201,7 @@ class Grounds:
     critics: str | None = None
     networks: bool = False
     coverage: str | None = None
+    contradicted: str | None = None
     setting: Setting | None = None
     logs: bool = False
     dropped: bool = False
@@ -262,6 +265,8 @@ class Grounds:
         return ("uncertified" if self.inferred else level), why
 
     def _level_of_bounds(self) -> tuple[str, tuple[str, ...]]:
+        if self.contradicted is not None:
+            return "uncertified", (self.contradicted, f"the prior: {self.prior}")
         if self.prior is not None:
             return "credible", (f"the prior: {self.prior}",)
         if self.networks:

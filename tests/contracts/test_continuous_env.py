@@ -151,3 +151,29 @@ def test_what_makes_no_sense_is_refused_in_a_sentence() -> None:
     with pytest.raises(InvalidSetting, match="'options' must contain nothing but 'state'"):
         env.reset(options={"place": 1})
     assert len(FORCES) == len(CartPole.actions)
+
+
+def deficit_and_return(actions: list[int], discount: float = 0.95) -> tuple[float, float]:
+    """Return z* of eq. (1) against drifting for ever, and the discounted return, of a plan in the plane."""
+    env = ContinuousEnv(Plane(spread=0.0))
+    rewards, states = played(env, actions)
+    drifting = [worth(env, state, len(actions) - t, discount) for t, state in enumerate(states)]
+    gaps = [drifting[t] - rewards[t] - discount * drifting[t + 1] for t in range(len(actions))]
+    earned = np.dot(rewards, discount ** np.arange(len(actions)))
+    return float(np.maximum(gaps, 0.0).sum()), float(earned)
+
+
+def worth(env: ContinuousEnv, state: Any, steps: int, discount: float) -> float:
+    """Return the discounted return of drifting from a state for so many steps."""
+    rewards = played(env, [DRIFT] * steps, state=state)[0] if steps else []
+    return float(np.dot(rewards, discount ** np.arange(steps)))
+
+
+def test_the_climb_is_worth_a_third_of_the_budget_and_hurrying_twice_as_much() -> None:
+    drift = deficit_and_return([DRIFT] * 30)
+    climb = deficit_and_return([DRIFT] * 12 + [CLIMB] * 6 + [DRIFT] * 12)
+    both = deficit_and_return([HURRY] * 6 + [CLIMB] * 6 + [DRIFT] * 18)
+    assert list(drift) == pytest.approx([0.0, 7.42], abs=0.01)
+    assert list(climb) == pytest.approx([1.0, 8.97], abs=0.01)
+    assert list(both) == pytest.approx([2.86, 8.65], abs=0.01)
+    assert drift[1] < both[1] < climb[1]

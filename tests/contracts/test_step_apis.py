@@ -20,6 +20,7 @@ from chary.agents.canary_agent import CanaryAgent
 from chary.agents.tabular import TabularAgent
 from chary.critics import CriticBounds, CriticShield, FunctionCritic
 from chary.errors import InvalidAction, InvalidData, OutOfOrder
+from chary.linear import LinearAgent, LinearModel, LinearOptions
 from chary.mdp import Setting
 from chary.shield import Decision, Ledger, Rule
 from chary.standing import Standing
@@ -87,6 +88,12 @@ def load_deep(path: Path) -> Any:
     return DeepAgent.load(path)
 
 
+def linear() -> LinearAgent:
+    model = LinearModel(low=-1.0, high=2.0, features=8, length_scale=1.0, worlds=8, explorers=2)
+    options = LinearOptions(model=model, eta=10.0, radius=0.1)
+    return LinearAgent(options, observation_size=2, n_actions=2, horizon=HORIZON, seed=2)
+
+
 CRITICS: dict[str, Any] = {"n_actions": 2, "horizon": HORIZON}
 OBSERVATIONS = tuple(np.array([1.0 + s, 0.5]) for s in range(4))
 
@@ -104,6 +111,8 @@ APIS = {
         {"proposal": 0},
     ),
 }
+APIS["LinearAgent"] = Api(linear, OBSERVATIONS, LinearAgent.load, {})
+APIS["LinearAgent, proposals"] = Api(linear, OBSERVATIONS, LinearAgent.load, {"proposal": 0})
 if find_spec("jax") is not None:
     APIS["DeepAgent"] = Api(deep, OBSERVATIONS, load_deep, {}, frozenset({"plan_of", "any time", "reports"}))
 

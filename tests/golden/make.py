@@ -301,7 +301,12 @@ def make_worlds(folder: Path) -> None:
         (folder / f"{case}.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 
-def make_deep(folder: Path) -> None:
+def make_ensemble(folder: Path) -> None:
+    cheap = {"members": 3, "floor": 0.05, "offset": 0.01, "margin": 0.05, "z": 1.0, "spread": 0.5}
+    make_deep(folder, "deep-ensemble", learner="ensemble", ensemble=cheap)
+
+
+def make_deep(folder: Path, name: str = "deep", **changes: Any) -> None:
     from chary.deep import DeepAgent, DeepOptions
 
     options = DeepOptions(
@@ -320,6 +325,7 @@ def make_deep(folder: Path) -> None:
         warm_up=1,
         pretraining=3,
         learning_rate=1e-2,
+        **changes,
     )
     agent = DeepAgent(options, observation_size=6, n_actions=4, horizon=HORIZON, seed=3)
     state, t, number = START, HORIZON, -1
@@ -340,7 +346,7 @@ def make_deep(folder: Path) -> None:
         calls.append(["observe", number, [state.tolist(), decision.action, reward, after.tolist(), False]])
         state, t = after, t + 1
         if step == 20:
-            agent.save(folder / "deep.safetensors")
+            agent.save(folder / f"{name}.safetensors")
             told = {
                 "begun": agent.episodes_begun,
                 "open": number,
@@ -348,7 +354,7 @@ def make_deep(folder: Path) -> None:
                 "chains": agent.chains,
             }
             calls.clear()
-    (folder / "deep.json").write_text(json.dumps({**told, "calls": calls}) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps({**told, "calls": calls}) + "\n", encoding="utf-8")
 
 
 def make_sweep(folder: Path, toml: str) -> None:
@@ -396,7 +402,7 @@ if __name__ == "__main__":
     target.mkdir(parents=True, exist_ok=True)
     print("chary", chary.__version__, chary.__file__)
     if sys.argv[2:]:
-        {"late": make_late, "worlds": make_worlds}[sys.argv[2]](target)
+        {"late": make_late, "worlds": make_worlds, "ensemble": make_ensemble}[sys.argv[2]](target)
         sys.exit()
     make_tabular(target)
     make_sweep(target / "tabular-sweep", SWEEP)

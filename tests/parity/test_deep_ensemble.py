@@ -223,7 +223,7 @@ def played(given: Any, episodes: int = 12) -> Any:
         return trees.arrays_of(state), *jax.tree.map(np.asarray, (log, steps))
 
 
-@pytest.mark.parametrize("explorer", ["upper", "thompson"])
+@pytest.mark.parametrize("explorer", ["upper", "paired", "thompson"])
 def test_the_ledger_never_exceeds_the_budget_and_every_deviation_is_booked(explorer: str) -> None:
     given = walks(ensemble={**CHEAP, "explorer": explorer})
     _, log, steps = played(given)

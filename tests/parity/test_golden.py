@@ -137,9 +137,10 @@ def test_a_discretiser_saved_with_an_agent_comes_back() -> None:
     assert bins([[0.0], [0.5], [1.0]]).tolist() == [0, bins.n_states // 2, bins.n_states - 1]
 
 
-def test_a_saved_deep_agent_goes_on_as_it_went_on_then() -> None:
+@pytest.mark.parametrize("name", ["deep", "deep-ensemble"])
+def test_a_saved_deep_agent_goes_on_as_it_went_on_then(name: str) -> None:
     deep = pytest.importorskip("chary.deep")
-    before, agent = told("deep"), deep.DeepAgent.load(GOLDEN / "deep.safetensors")
+    before, agent = told(name), deep.DeepAgent.load(GOLDEN / f"{name}.safetensors")
     assert (agent.episodes_begun, agent.updates, agent.chains) == tuple(
         before[name] for name in ("begun", "updates", "chains")
     )

@@ -21,6 +21,7 @@ from tests.tiny_hiv import invented, invented_arrays, invented_files, tiny_exper
 from chary.report import write_report
 from chary.report.claims import NOT_COMPARABLE, NOT_MEASURED, NOT_REPRODUCED, REPRODUCED, Claim
 from chary.report.deep.hiv_claims import hiv_claims
+from chary.report.deep.own_claims import own_claims
 from chary.report.deep.page import reading
 from chary.report.deep.tables import baseline_table, table_1, table_1_rows
 from chary.report.measured import Measured
@@ -303,6 +304,25 @@ def test_a_claim_that_does_not_hold_is_not_reproduced(
 ) -> None:
     claims = by_key(hiv_claims(measured_of(tmp_path, change)))
     assert {key for key, claim in claims.items() if claim.verdict == NOT_REPRODUCED} == lost
+
+
+def with_everything_wrong(spec: RunSpec, arrays: dict[str, Any]) -> None:
+    if spec.agent == "chary":
+        arrays["raw_returns"] = 0.5 * arrays["raw_returns"]
+        arrays["true_deficit"] = 20.0 * arrays["true_deficit"]
+        arrays["deviated"] = arrays["deviated"] // 8
+
+
+def test_claims_about_ours_hold_and_fail_with_the_numbers(tmp_path: Path) -> None:
+    good = by_key(own_claims(measured_of(tmp_path / "good", lambda spec, arrays: None)))
+    assert {key: claim.verdict for key, claim in good.items()} == {
+        **dict.fromkeys(("h10", "h11", "h12", "h14"), REPRODUCED),
+        # So few episodes are played here that nothing can collapse.
+        "h13": NOT_MEASURED,
+    }
+    bad = by_key(own_claims(measured_of(tmp_path / "bad", with_everything_wrong)))
+    lost = {key for key, claim in bad.items() if claim.verdict == NOT_REPRODUCED}
+    assert lost == {"h10", "h11", "h12", "h14"}
 
 
 def test_without_violations_there_is_nothing_to_compare(tmp_path: Path) -> None:

@@ -57,12 +57,21 @@ def test_an_agent_without_a_budget_is_run_once_and_a_spec_says_every_option() ->
         ("chary", 40.0, 0),
         ("chary", 100.0, 0),
     ]
-    own = {each.name for each in fields(DeepOptions)}
+    # A table of linear worlds is named where they learn.
+    own = {each.name for each in fields(DeepOptions)} - {"linear"}
     tiny = tiny_experiment()
     changes = {"baseline": "ensemble", "learner": {"ensemble": {"z": 2}}}
     for each in replace(tiny, conditions=tiny.conditions.changed(changes)).plan():
         assert set(each.spec.options) == own | {"patient", "audit_every"}
         assert each.spec.options["ensemble"]["z"] == 2.0
+        family_of("hiv").check(each.spec)
+        assert RunSpec.from_json(each.spec.canonical) == each.spec
+    table = {"low": -10, "high": 30, "features": 8}
+    changes = {"baseline": "linear", "learner": {"linear": table}}
+    shielded = replace(tiny, algorithms=tiny.algorithms[1:2], conditions=tiny.conditions.changed(changes))
+    for each in shielded.plan():
+        assert set(each.spec.options) == own | {"linear", "patient", "audit_every"}
+        assert each.spec.options["linear"]["high"] == 30.0
         family_of("hiv").check(each.spec)
         assert RunSpec.from_json(each.spec.canonical) == each.spec
     # Runs from before there was a choice keep their ids.

@@ -37,6 +37,8 @@ class Stats:
         chains_abandoned: Chains given up because they had not advanced for `patience` episodes.
         chains_blocked: Episodes in which a chain was refused and nothing was explored.
         free_places: Chains that could be opened now.
+        retreats: How often an ensemble went back to its best networks.
+        unsound_members: How often a network of an ensemble had weights that are not finite and was replaced.
         standing: The standing of the promise.
     """
 
@@ -54,6 +56,8 @@ class Stats:
     chains_abandoned: int | None = None
     chains_blocked: int | None = None
     free_places: int | None = None
+    retreats: int | None = None
+    unsound_members: int | None = None
     standing: Standing = field(repr=False)
 
     def describe(self) -> str:
@@ -68,6 +72,10 @@ class Stats:
                 f"Chains: {self.chains_open:,} open, {self.chains_finished:,} finished, "
                 f"{self.chains_abandoned:,} abandoned; {self.free_places:,} places free."
             )
+        if self.retreats:
+            said.append(f"It went back to its best networks {self.retreats:,} times.")
+        if self.unsound_members:
+            said.append(f"{self.unsound_members:,} networks were not finite and were replaced.")
         for reason, share in (self.refused or {}).items():
             if share:
                 said.append(f"In {share:.1%} of the steps {REASONS[reason]}.")

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from chary.agents._episodes import Episodes
+from chary.agents._spaces import horizon_of, spaces_of
 from chary.agents._step_api import StepAPI
 from chary.agents.protocol import EpisodeId, Transition
 from chary.deep.calls import Seen, compiled_calls, remember_all, shared
+from chary.deep.learners import learner_of
 from chary.deep.observations import Floats, Form, as_observed
 from chary.deep.options import DeepOptions
-from chary.deep.playing import EpisodeSummary, check_sizes, horizon_of, play_on, spaces_of
+from chary.deep.playing import EpisodeSummary, check_sizes, play_on
 from chary.deep.shielding import chain_counts, rule_on_arrays
 from chary.deep.turns import Open, Pinned, Turns, Unlearnt
 from chary.errors import InvalidSetting, OutOfOrder, check_integer, check_seed, check_type
@@ -144,7 +146,13 @@ class DeepAgent(StepAPI[Floats, Pinned]):
     def _of_shield(self) -> dict[str, Any]:
         is_open = int(self._turns.state.chain.open)
         chains = {f"chains_{name}": count for name, count in self.chains.items()}
-        return {**chains, "chains_open": is_open, "free_places": int(self.options.chained) - is_open}
+        counts = learner_of(self.options).counts(self.options, self._turns.state)
+        return {
+            **chains,
+            **counts,
+            "chains_open": is_open,
+            "free_places": int(self.options.chained) - is_open,
+        }
 
     def ledger(self, episode: EpisodeId) -> Ledger:
         """Return the ledger of an open episode.

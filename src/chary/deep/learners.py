@@ -125,6 +125,12 @@ def _ensemble() -> Learner:
     return ENSEMBLE
 
 
+def _linear() -> Learner:
+    from chary.deep.linear.learner import LINEAR
+
+    return LINEAR
+
+
 def _networks() -> Learner:
     from chary.deep.learner import NETWORKS
 
@@ -132,7 +138,11 @@ def _networks() -> Learner:
 
 
 # By name, as in `chary.deep.options.LEARNERS`; imported when they are used.
-HOMES: dict[str, Callable[[], Learner]] = {"ensemble": _ensemble, "networks": _networks}
+HOMES: dict[str, Callable[[], Learner]] = {
+    "ensemble": _ensemble,
+    "linear": _linear,
+    "networks": _networks,
+}
 
 
 def as_booked(options: DeepOptions, prices: jax.Array, t: jax.Array) -> jax.Array:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chary.deep.ensemble.options import CONSTANTS, EnsembleOptions, ensemble_options
 from chary.errors import InvalidAction, InvalidSetting, check_choice, check_integer, check_real
+from chary.linear.options import LinearModel, linear_model
 from chary.shield.rule import Rule
 from chary.shield.shield import CLOCKS
 from chary.standing import Grounds
@@ -15,7 +16,9 @@ AGENTS = ("chary", "paper", "dqn", "cql", "sac", "random", "constant")
 # Agents with a shield.
 SHIELDED = ("chary", "paper")
 # How the baseline is learnt that plays, prices or judges.
-LEARNERS = ("ensemble", "networks")
+LEARNERS = ("ensemble", "networks", "linear")
+# Agents without networks of their own.
+WITHOUT_NETWORKS = ("chary", "random", "constant")
 LOWER_BOUNDS = ("lcb", "cql")
 TARGETS = ("polyak", "period")
 CHARGES_FROM = ("step", "start")
@@ -33,9 +36,11 @@ class DeepOptions:
             discrete soft actor-critic; `random` and `constant` learn, but do not play by what they learn. All
             of them learn the baseline that they are judged by, as chary does: by the same learner with the
             same options and from their own data.
-        learner: How the baseline is learnt: by `ensemble`, a paired ensemble, or by `networks`, three with
-            bonuses. None is `networks` for the agent `paper` and `ensemble` for others.
+        learner: How the baseline is learnt: by `ensemble`, a paired ensemble, by `networks`, three with
+            bonuses, or by `linear`, linear worlds, which agents with networks of their own cannot have. None
+            is `networks` for the agent `paper` and `ensemble` for others.
         ensemble: Options of that learner, or a table of them.
+        linear: The `LinearModel` of that learner, or a table of its options; None for others.
         episodes: Episodes to play, >= 1, after the warm-up.
         discount: gamma, in [0, 1].
         eta: The budget of one episode, >= 0.
@@ -88,6 +93,7 @@ class DeepOptions:
     agent: str = "chary"
     learner: str | None = None
     ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
+    linear: LinearModel | None = None
     episodes: int = 1000
     discount: float = 0.99
     eta: float = 40.0
@@ -133,6 +139,7 @@ class DeepOptions:
                 "Leave it out, or use the agent 'chary'."
             )
         object.__setattr__(self, "ensemble", ensemble_options(self.ensemble))
+        self._check_linear()
         check_choice("lower", self.lower, LOWER_BOUNDS)
         check_choice("clock", self.clock, CLOCKS)
         check_choice("target", self.target, TARGETS)
@@ -163,6 +170,22 @@ class DeepOptions:
                 "There is nothing to learn from: set 'warm_up' to 1 or more."
             )
 
+    def _check_linear(self) -> None:
+        if self.linear is not None:
+            object.__setattr__(self, "linear", linear_model(self.linear))
+        if self.learns_by != "linear":
+            return
+        if self.linear is None:
+            raise InvalidSetting(
+                "'linear' must be a LinearModel for the learner 'linear', got None. "
+                "Give the range of rewards: linear=LinearModel(low=..., high=...)."
+            )
+        if self.agent not in WITHOUT_NETWORKS:
+            raise InvalidSetting(
+                f"'learner' must be 'ensemble' or 'networks' for the agent {self.agent!r}, with networks "
+                "of its own, got 'linear'."
+            )
+
     def check_action(self, n_actions: int) -> None:
         """Raise InvalidAction unless `action` is one of the actions of an environment."""
         if self.action >= n_actions:
@@ -183,6 +206,10 @@ class DeepOptions:
     def grounds(self) -> Grounds:
         """Everything that the promise of a budget leans on as far as options tell."""
         rule = self.rule if self.shielded else "none"
+        if self.learns_by == "linear" and self.linear is not None:
+            described = self.linear.describe()
+            told = Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound)
+            return replace(told, delta=self.linear.risk, prior=described)
         also = (CONSTANTS[self.ensemble.constants],) if self.learns_by == "ensemble" else ()
         return Grounds(rule=rule, eta=self.eta, step_bound=self.step_bound, networks=True, also=also)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from chary.agents._spaces import spaces_of
 from chary.agents.protocol import Transition
-from chary.errors import InvalidSetting, check_type
-from chary.texts import shown
+from chary.errors import InvalidSetting
 
 if TYPE_CHECKING:
     import gymnasium
@@ -79,45 +79,6 @@ def _played(agent: DeepAgent, env: gymnasium.Env[Any, Any], k: int, observation:
         if terminated or truncated:
             break
     return so_far
-
-
-def spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[tuple[int, ...], int]:
-    """Return the shape of observations and the number of actions of an environment.
-
-    Raises:
-        InvalidSetting: if it is not a Gymnasium environment with Box observations and Discrete actions.
-    """
-    import gymnasium
-    from gymnasium.spaces import Box, Discrete
-
-    check_type("env", env, gymnasium.Env, "a gymnasium.Env")
-    seen, played = env.observation_space, env.action_space
-    if not isinstance(seen, Box) or math.prod(seen.shape) < 1:
-        raise InvalidSetting(
-            f"'observation_space' must be a Box with one number at least, got {shown(seen)}. "
-            "Wrap the environment in gymnasium.wrappers.FlattenObservation."
-        )
-    if not isinstance(played, Discrete) or int(played.start) != 0:
-        raise InvalidSetting(
-            f"'action_space' must be Discrete and start at 0, got {shown(played)}. "
-            "Wrap the environment in gymnasium.wrappers.TransformAction."
-        )
-    return tuple(int(n) for n in seen.shape), int(played.n)
-
-
-def horizon_of(env: gymnasium.Env[Any, Any]) -> int:
-    """Return the time limit that an environment was registered with.
-
-    Raises:
-        InvalidSetting: if it has none.
-    """
-    limit = None if env.spec is None else env.spec.max_episode_steps
-    if limit is None or limit < 1:
-        raise InvalidSetting(
-            "'horizon' must be given for an environment without a time limit, got None. "
-            "Pass horizon=..., the steps after which an episode ends."
-        )
-    return limit
 
 
 def check_sizes(agent: DeepAgent, env: gymnasium.Env[Any, Any]) -> None:

@@ -1,6 +1,6 @@
 """The paired ensemble in plain NumPy: prices, pooled ledger, targets, returns-to-go and rollback.
 
-One function per formula of docs/algorithm.md section 14; the compiled ones are in `chary.deep.ensemble`.
+One function per formula of docs/algorithm.md section 13; the compiled ones are in `chary.deep.ensemble`.
 Values of the members have shape (E, A) at one observation.
 """
 

@@ -18,7 +18,7 @@ from chary.sweeps.run_spec import RunSpec
 from chary.texts import shown
 
 # Options that are left out where three networks learn: runs from before there were others keep their ids.
-LEARNERS_OWN = ("learner", "ensemble")
+LEARNERS_OWN = ("learner", "ensemble", "linear")
 # Options of the learner that conditions and budgets set, and tables of options cannot.
 DECIDED = ("agent", "episodes", "discount", "eta", "warm_up")
 LEARNER = tuple(name for name in names_of(DeepOptions) if name not in DECIDED)
@@ -168,6 +168,10 @@ def resolved_options(learner: DeepOptions) -> dict[str, Any]:
     options["chains"] = learner.chained
     if learner.learns_by == "networks":
         return {name: value for name, value in options.items() if name not in LEARNERS_OWN}
+    if learner.linear is not None:
+        options["linear"] = asdict(learner.linear)
+    else:
+        del options["linear"]
     ensemble = asdict(learner.ensemble)
     # They change nothing of a run.
     del ensemble["constants"]

@@ -153,16 +153,19 @@ def offer(
     if options.charge_from == "start":
         weight = jnp.power(jnp.float64(options.discount), t)
     terms = pooled_terms(given, gaps, weight)
-    exploring, own = gaps.values, jnp.zeros(values.shape[1], jnp.float32)
+    exploring, own = gaps, jnp.zeros(values.shape[1], jnp.float32)
     if options.agent == "cql":
         own = forward(plan.explorer, with_time(observation, t, horizon)[None])[0, 0]
     elif options.chained:
         when = t if clock is None else clock
-        exploring = _valued(options, plan.explorer, observation, when, horizon).astype(jnp.float64)
+        exploring = paired_gaps(given, _valued(options, plan.explorer, observation, when, horizon))
     if given.explorer == "thompson":
-        wanted = exploring[plan.member]
+        wanted = exploring.values[plan.member]
+    elif given.explorer == "paired":
+        wanted = given.optimism * exploring.deviation - exploring.mean
     else:
-        wanted = jnp.mean(exploring, axis=0) + given.optimism * jnp.std(exploring, axis=0, ddof=1)
+        each = exploring.values
+        wanted = jnp.mean(each, axis=0) + given.optimism * jnp.std(each, axis=0, ddof=1)
     return Offer(
         explorer=jnp.where(account.quiet, gaps.baseline, best_action(wanted)),
         baseline=gaps.baseline,
@@ -366,8 +369,7 @@ def frozen_gaps(options: DeepOptions, horizon: int) -> Callable[[Plan, Any, Any]
     def predicted(plan: Plan, observation: jax.Array, t: jax.Array) -> Any:
         values = _valued(options, plan.members, observation, t, horizon).astype(jnp.float64)
         gaps = paired_gaps(options.ensemble, values)
-        deviation = jnp.std(values[:, gaps.baseline][:, None] - values, axis=0, ddof=1)
-        return jnp.mean(values, axis=0), gaps.baseline, gaps.mean, deviation
+        return jnp.mean(values, axis=0), gaps.baseline, gaps.mean, gaps.deviation
 
     return jax.jit(predicted)
 

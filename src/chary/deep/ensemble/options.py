@@ -9,7 +9,7 @@ from typing import Any
 from chary.errors import InvalidSetting, check_choice, check_integer, check_real
 from chary.texts import shown
 
-EXPLORERS = ("upper", "thompson")
+EXPLORERS = ("upper", "paired", "thompson")
 # How the constants of prices were set: `chary.deep.calibrate` measures them.
 CONSTANTS = {
     "given": "the constants of its prices, which were given and not measured for this problem",
@@ -21,7 +21,7 @@ CONSTANTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleOptions:
-    """The options of the learner `ensemble`, docs/algorithm.md section 14; prices are in units of reward.
+    """The options of the learner `ensemble`, docs/algorithm.md section 13; prices are in units of reward.
 
     Args:
         members: Networks of the ensemble, E >= 2; one shared batch teaches all of them.
@@ -29,9 +29,9 @@ class EnsembleOptions:
         observed_share: Share of the observed return-to-go in a target, in [0, 1], for steps after which
             nothing deviated.
         observed_for: Episodes for which an observed return counts, >= 0.
-        explorer: `upper` plays the largest mean + `optimism` standard deviations; `thompson` plays by one
-            member per episode.
-        optimism: Of the explorer `upper`, in standard deviations over the members, >= 0.
+        explorer: `upper` plays the largest mean + `optimism` standard deviations of the values, `paired` the
+            same of differences to the baseline's action; `thompson` plays by one member per episode.
+        optimism: Of the explorers `upper` and `paired`, in standard deviations over the members, >= 0.
         spread: The half-width of a step's price: this multiple of the standard deviation over the members,
             >= 0, ...
         floor: ... plus this, d >= 0, for what members do not disagree about.

@@ -1,4 +1,4 @@
-"""Prices of the paired ensemble: gaps member by member, and the pooled ledger; docs/algorithm.md section 14.
+"""Prices of the paired ensemble: gaps member by member, and the pooled ledger; docs/algorithm.md section 13.
 
 All members evaluate the same baseline, so that what they get wrong about the state cancels in the difference
 of two actions. The slow twins are in `chary.reference.ensemble`.
@@ -15,11 +15,15 @@ from chary.deep.ensemble.options import EnsembleOptions
 
 
 class Gaps(NamedTuple):
-    """The ensemble at one observation: values (E, A), the baseline's action, and mean and half-width (A,)."""
+    """The ensemble at one observation: values (E, A) and the baseline's action.
+
+    Of every action's gap (A,): mean and standard deviation over the members, and half-width.
+    """
 
     values: jax.Array
     baseline: jax.Array
     mean: jax.Array
+    deviation: jax.Array
     width: jax.Array
 
 
@@ -49,7 +53,8 @@ def paired_gaps(options: EnsembleOptions, values: jax.Array) -> Gaps:
     spread = jnp.std(gaps, axis=0, ddof=1)
     width = (options.spread * spread + options.floor) / options.half_width
     # A number that is not finite stays one, so that its charge is refused.
-    return Gaps(values, baseline, jnp.where(own, 0.0, jnp.mean(gaps, axis=0)), jnp.where(own, 0.0, width))
+    found = (jnp.where(own, 0.0, each) for each in (jnp.mean(gaps, axis=0), spread, width))
+    return Gaps(values, baseline, *found)
 
 
 def pooled_terms(options: EnsembleOptions, gaps: Gaps, weight: jax.Array) -> jax.Array:

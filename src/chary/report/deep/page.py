@@ -17,6 +17,7 @@ from chary.report.claims import (
 )
 from chary.report.deep.charts import charts_of
 from chary.report.deep.hiv_claims import hiv_claims
+from chary.report.deep.own_claims import own_claims
 from chary.report.deep.tables import (
     MILLION,
     TABLE_1,
@@ -52,7 +53,7 @@ def parts_of(experiment: Experiment, measured: Measured) -> Parts:
     """Return the parts of the report; the paper's claims and its Table 1 for the paper's problem alone."""
     assert isinstance(experiment.conditions, DeepConditions)
     conditions, problem = experiment.conditions, experiment.conditions.about
-    claims = hiv_claims(measured) if problem.of_paper else []
+    claims = [*hiv_claims(measured), *own_claims(measured)] if problem.of_paper else []
     lines = reading(experiment.conditions, measured, claims)
     entries = table_1_rows(measured) if problem.of_paper else []
     return Parts(

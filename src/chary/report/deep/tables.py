@@ -143,6 +143,8 @@ def summary_cells(problem: DeepProblem, measured: Measured) -> Cells:
         ("booked per episode", lambda place: say(measured.mean(place, "deficit_mean"))),
         ("exploring steps", steps("exploring_steps")),
         ("deviating steps", steps("deviating_steps")),
+        ("ledgers that cover z*", lambda place: _ledgers(measured, place)),
+        ("drops per 1,000", lambda place: drops_in_words(measured, place)),
         ("standing", lambda place: measured.text(place, "standing")),
         ("seconds", lambda place: say_value(measured.mean(place, "seconds").value)),
     )

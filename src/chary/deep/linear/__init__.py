@@ -1,0 +1,1 @@
+"""Linear worlds inside JAX: the learner `linear`, with the algebra of `chary.linear`."""
