@@ -81,7 +81,7 @@ def main() -> None:
             f"{lanes:4} lanes: {rate['median']:9.0f} steps/s ({rate['min']:.0f} to {rate['max']:.0f})",
             flush=True,
         )
-    rows[0]["without_audit"] = measured(arguments.lanes[0], arguments.repeats, 0)
+    rows[0]["without_audit"] = measured(arguments.agent, arguments.lanes[0], arguments.repeats, 0)
     numbers = " ".join(map(str, arguments.lanes))
     result = {
         "question": (__doc__ or "").splitlines()[0],

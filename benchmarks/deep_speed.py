@@ -92,7 +92,8 @@ def gpu() -> str:
     learners = "; by three networks, the ensemble was not measured on a GPU yet" if earlier else ""
     return (
         f"{found['device']}, runs side by side, with the ODE in float64, every tenth episode audited and as "
-        f"many held out (`{found['command']}`){learners}:\n\n{table(['lanes', 'environment steps/s'], rows)}\n\n"
+        f"many held out (`{found['command']}`){learners}:\n\n"
+        f"{table(['lanes', 'environment steps/s'], rows)}\n\n"
         f"Without audits {told(bare['without_audit']['steps_a_second'])} at {bare['lanes']} lanes."
     )
 

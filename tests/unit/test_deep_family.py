@@ -8,7 +8,8 @@ import pytest
 from tests.tiny_hiv import TINY, invented
 
 from chary.envs import CONTINUOUS_IDS
-from chary.errors import CharyError, InvalidSetting
+from chary.errors import CharyError, InvalidSetting, UnknownName
+from chary.presets import preset
 from chary.report import write_report
 from chary.results import load_results
 from chary.sweeps.deep import DEEP, DeepConditions, own_options
@@ -29,6 +30,9 @@ def tiny(problem: str, more: str = "") -> Experiment:
 def test_every_problem_has_an_id_and_all_are_one_family() -> None:
     assert list(DEEP_PROBLEMS) == list(CONTINUOUS_IDS) == list(DEEP.problems)
     assert {family_of(name) for name in DEEP_PROBLEMS} == {DEEP}
+    for name in DEEP_PROBLEMS:
+        with pytest.raises(UnknownName, match=f"got '{name}', .* Run: chary reproduce {name}"):
+            preset(name)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -20,8 +20,9 @@ from chary.envs.riverswim import riverswim
 from chary.envs.sepsis import ACTIONS, sepsis
 from chary.envs.siblings import SIBLINGS
 from chary.errors import InvalidSetting, check_choice, check_seed, check_type
-from chary.extensions import check_options, is_reference, load, parameters_of, resolved, theirs
+from chary.extensions import check_options, is_reference, load, parameters_of, theirs
 from chary.mdp import FiniteMDP
+from chary.presets import counted
 
 if TYPE_CHECKING:
     from chary.envs.tabular_env import TabularEnv
@@ -68,7 +69,7 @@ def make(name: str, /, **options: Any) -> FiniteMDP:
         >>> make("inventory", capacity=3).n_states
         4
     """
-    name = resolved("problem", name, PROBLEMS)
+    name = counted(name)
     function, given, actions = _resolve(name, options)
     if is_reference(name):
         with theirs(f"problem {name!r}"):

@@ -17,6 +17,8 @@ from chary.texts import shown
 __all__ = ["NAMES", "Preset", "parse", "preset"]
 
 NAMES = ("inventory", "sepsis", "corridor", "riverswim", "random")
+# Problems that other commands play.
+CONTINUOUS = ("hiv", "cartpole", "glucose", "plane")
 
 BONUSES = ("hoeffding", "l1", "kl", "bernstein")
 # In place of a family of bounds: posterior worlds.
@@ -113,6 +115,20 @@ class Preset:
 NONE = Preset(episodes=1000, warmup=0, eta=None, bonus="kl", reward="estimated")
 
 
+def counted(problem: object) -> str:
+    """Return the name of a problem whose states can be counted, or the "module:name" of your own.
+
+    Raises:
+        UnknownName: if there is no such problem, or its states are vectors of numbers.
+    """
+    if problem in CONTINUOUS:
+        raise UnknownName(
+            f"'problem' must have states that can be counted, got {problem!r}, whose states are vectors of "
+            f"numbers. Run: chary reproduce {problem}"
+        )
+    return resolved("problem", problem, NAMES)
+
+
 def preset(problem: str) -> Preset:
     """Return the preset of a problem; one of your own, as "module:name" or of an entry point, has none.
 
@@ -123,7 +139,7 @@ def preset(problem: str) -> Preset:
         >>> preset("inventory").warmup
         5
     """
-    name = resolved("problem", problem, NAMES)
+    name = counted(problem)
     if is_reference(name):
         return NONE
     return parse(resources.files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))

@@ -21,9 +21,9 @@ CURRENT, HURRIED, CLIMBED, SLIDE = 0.5, 1.0, 0.5, 8.0
 # Metres sideways per step: the largest push of the eddies, of climbing in the corridor, of a step aside.
 EDDY, SWAY, ASIDE = 0.05, 0.1, 0.25
 # Rewards per step: in the corridor, at the foot of the cliff, on the cliff, on top of it.
-CORRIDOR, FOOT, CLIFF, PRIZE = 0.35, 0.4, 0.25, 1.0
+CORRIDOR, FOOT, CLIFF, PRIZE = 0.45, 0.5, 0.3, 1.0
 # Costs per step: of hurrying, and of any other move than drifting, of climbing only where there is no cliff.
-HURRY_COST, TOIL_COST = 0.25, 0.2
+HURRY_COST, TOIL_COST = 0.35, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,10 @@ class Plane:
     """Drift down a corridor in the plane to the foot of a cliff, for 30 steps.
 
     A state is a position: 0 <= x <= 7 along the corridor, y across it. In the corridor the current carries
-    on by 0.5 per step, hurrying by 1.0 for a cost of 0.25. Braking goes back by 0.5, climbing stays, left and
-    right move aside by 0.25, each for a cost of 0.2, and eddies push sideways by up to 0.05. From x = 6 on,
-    climbing gains 0.5 of height per step, and any other action slides to the foot. A step earns 0.35 in the
-    corridor, 0.4 at the foot, 0.25 on the cliff and 1 on top, at a height of 3, where one stays. Rewards lie
+    on by 0.5 per step, hurrying by 1.0 for a cost of 0.35. Braking goes back by 0.5, climbing stays, left and
+    right move aside by 0.25, each for a cost of 0.25, and eddies push sideways by up to 0.05. From x = 6 on,
+    climbing gains 0.5 of height per step, and any other action slides to the foot. A step earns 0.45 in the
+    corridor, 0.5 at the foot, 0.3 on the cliff and 1 on top, at a height of 3, where one stays. Rewards lie
     in [0, 1], and nothing ends early.
 
     Args:
