@@ -23,6 +23,8 @@ def problem_of(told: dict[str, Any]) -> Any:
 
     if told["problem"] == "deterministic":
         return deterministic(told["mdp_seed"])
+    if told["problem"] == "toll-road":
+        return toll_road()
     if told["problem"] == "siblings":
         return chary.envs.sibling("inventory", told["mdp_seed"])
     mdp = chary.envs.make(told["problem"], **told.get("options", {}))
@@ -36,6 +38,29 @@ def deterministic(seed: int) -> Any:
     rng = np.random.default_rng([77, seed])
     P = np.eye(8)[rng.integers(8, size=(8, 3))]
     return chary.FiniteMDP.from_arrays(P, rng.random((8, 3)), name="deterministic", horizon=10)
+
+
+def toll_road() -> Any:
+    """Return a road on which exploration needs more than one budget, and always by the same states.
+
+    Cells 0..9 lead to a gate. In a cell, action 0 walks one cell on and earns 0.5, action 1 takes a coach
+    five cells on and earns 0.2 less, and action 2 goes back to cell 0 and earns 0.2. At the gate action 0
+    leads to a house and earns 0.5. The two others earn 1 where they lead to the last cell and 0.375
+    elsewhere; action 1 does lead there, and action 2 to the house. From the house one returns to the gate
+    and earns 0.5.
+    """
+    import chary
+
+    gate, house = 10, 11
+    P, R = np.zeros((12, 3, 12)), np.zeros((12, 3, 12))
+    for cell in range(gate):
+        P[cell, 0, cell + 1] = P[cell, 1, min(cell + 5, gate)] = P[cell, 2, 0] = 1.0
+    R[:gate, 0], R[:gate, 1], R[:gate, 2] = 0.5, 0.3, 0.2
+    P[gate, 0, house] = P[gate, 1, gate - 1] = P[gate, 2, house] = P[house, 0, gate] = 1.0
+    R[gate, 0], R[gate, 1:], R[gate, 1:, gate - 1], R[house] = 0.5, 0.375, 1.0, 0.5
+    allowed = np.ones((12, 3), dtype=bool)
+    allowed[house, 1:] = False
+    return chary.FiniteMDP.from_arrays(P, R, name="toll-road", horizon=16, allowed=allowed, support=1)
 
 
 def with_expected_rewards(mdp: Any) -> Any:

@@ -242,13 +242,18 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: s
         "results": {state.id: state.sha256 for state in states},
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
-    told = json.loads((report / "claims.json").read_text())
+    write_page(target, experiment, where.as_posix())
+
+
+def write_page(target: Path, experiment: Experiment, where_from: str) -> None:
+    """Write the page of a kept reproduction from its own files; its runs lay in `where_from`."""
+    told = json.loads((target / "claims.json").read_text())
     claims, family = told["claims"], experiment.family.name
+    provenance = json.loads((target / "provenance.json").read_text())
     # Reports that compare with the paper's Table 1 say how far it was matched.
-    compared = report / "tables" / "table-1.csv"
+    compared = target / "tables" / "table-1.csv"
     commits = ", ".join(f"`{commit[:9]}` ({n} runs)" for commit, n in provenance["commits"].items())
     counts = ", ".join(f"{number} {state}" for state, number in provenance["runs"].items())
-    where_from = where.as_posix()
     answers = {
         where: table(
             ["", "claim", "answer", "found"],
@@ -264,6 +269,7 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: s
     parts = [
         f"# {experiment.title or experiment.name}",
         f"Made by `{provenance['command']}`, then `python scripts/keep_reproduction.py {where_from}`. "
+        f"{provenance.get('note', '')}"
         f"Runs: {counts}; at commit {commits}; {provenance['cpu_seconds'] / 3600:.1f} hours of one core in "
         "all. The spec is [experiment.toml](experiment.toml), the SHA-256 of every result and all versions "
         "are in [provenance.json](provenance.json). The report with the same figures to point at is "
@@ -281,7 +287,7 @@ def fill(target: Path, where: Path, folder: SweepFolder, report: Path, commit: s
         NOTES[family] + " violations per 1,000 episodes with an interval from resampling whole runs, "
         "because episodes of one run depend on each other; the runs with any violation with the "
         "Clopper-Pearson interval of their share.",
-        summary(rows_of(report / "tables" / "summary.csv"), experiment),
+        summary(rows_of(target / "tables" / "summary.csv"), experiment),
     ]
     text = "\n\n".join(parts) + "\n"
     (target / "README.md").write_text(text, encoding="utf-8")

@@ -17,6 +17,7 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 deep: Any = pytest.importorskip("chary.deep")
 gaps: Any = pytest.importorskip("chary.deep.simulation.gaps")
+ensemble: Any = pytest.importorskip("chary.deep.ensemble.learner")
 
 CHEAP = {"members": 3, "floor": 0.05, "offset": 0.01, "margin": 0.05, "z": 1.0, "spread": 0.5}
 
@@ -123,6 +124,16 @@ def test_trials_of_a_frozen_baseline_find_the_gaps_of_a_deterministic_world() ->
     # The last step has no future: its gap is the difference of two rewards.
     assert found.gap[-1] * agent.options.discount ** (HORIZON - 1) == pytest.approx(plain - returns[-1])
     assert np.all(found.deviation > 0)
+    # The price of a trial is what the agent would charge for its first deviation.
+    agent.begin("a", START)
+    agent.act("a", 0, START)
+    with jax.enable_x64(True):
+        plan, fresh = agent._turns.state.plan, ensemble.first_account(HORIZON)
+        offer = ensemble.offer(
+            agent.options, plan, fresh, START.astype(np.float32), np.int32(0), None, HORIZON
+        )
+    prices = [predictor.price(0, START, action) for action in range(4)]
+    np.testing.assert_allclose(prices, offer.charges, rtol=1e-5, atol=1e-6)
     value = predictor.value(0, START, predictor.baseline(0, START))
     errors = return_residuals([plain], [value], [0])
     assert errors.gap[0] == pytest.approx(2 * abs(plain - value))

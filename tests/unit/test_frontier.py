@@ -209,6 +209,31 @@ def test_findings_are_looked_up_in_the_kept_tables(
     assert "no episode did, and the largest such loss was" in text
 
 
+def test_pieces_of_a_reproduction_are_joined_where_they_play_the_same(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    keep, join = (importlib.import_module(name) for name in ("keep_reproduction", "join_reproduction"))
+    kept = keep.main(sweep, tmp_path)
+    tables = [kept / "tables" / f"{name}.csv" for name in ("frontier", "summary")]
+    whole = [keep.rows_of(path) for path in tables]
+    for path, rows in zip(tables, whole, strict=True):
+        join.write_rows(path, [row for row in rows if row["algorithm"] != "worlds, 1 %"])
+    provenance = json.loads((kept / "provenance.json").read_text())
+    run, another = list(provenance["results"])[:2]
+    provenance["results"][run] = None
+    (kept / "provenance.json").write_text(json.dumps(provenance))
+    join.main(sweep, kept)
+    assert [keep.rows_of(path) for path in tables] == whole
+    assert "| worlds, 1 % |" in (kept / "README.md").read_text()
+    provenance = json.loads((kept / "provenance.json").read_text())
+    assert provenance["results"][run] is not None
+    provenance["results"][another] = "0" * 64
+    (kept / "provenance.json").write_text(json.dumps(provenance))
+    with pytest.raises(SystemExit, match="must have the same SHA-256, got 1 of"):
+        join.main(sweep, kept)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -218,6 +218,7 @@ class Predictor:
                 f"'agent' must learn by 'ensemble', got {shown(agent.options.learns_by)}. "
                 "Only the prices of an ensemble have constants that are fitted."
             )
+        self._given = agent.options.ensemble
         self._form, self._gaps = agent._form, frozen_gaps(agent.options, agent.horizon)
         with jax.enable_x64(True):
             self._plan = jax.tree.map(np.array, incumbent(agent.options, agent._turns.state))
@@ -230,6 +231,17 @@ class Predictor:
         """Return mean and standard deviation over the members of what an action costs."""
         _, _, mean, deviation = self._at(t, observation)
         return float(mean[action]), float(deviation[action])
+
+    def price(self, t: int, observation: ArrayLike, action: int) -> float:
+        """Return the charge of a first deviation of an episode, by the agent's present constants.
+
+        A trial within a budget plays an action whose price does not exceed that.
+        """
+        if action == self.baseline(t, observation):
+            return 0.0
+        mean, deviation = self.gap(t, observation, action)
+        width = (self._given.spread * deviation + self._given.floor) / self._given.half_width
+        return max(mean + self._given.offset, 0.0) + self._given.z * width
 
     def value(self, t: int, observation: ArrayLike, action: int) -> float:
         """Return the members' mean value of an action."""
