@@ -68,6 +68,7 @@ def _load() -> str:
         return f"{latency['p50_ms']:.1f} ms in the median and {latency['p99_ms']:.1f} ms at 99 %"
 
     above = told["commits_above_trivial"]
+    first = "" if told["scheduling"] == "other" else ", and its other programs had to wait (`chrt -r 1`)"
     return (
         f"- **Load**, {told['clients']} clients on two cores that they share with the service: "
         f"{told['decisions_per_second']['median']:,.0f} durable decisions per second, {ms('decide')}, against "
@@ -77,7 +78,7 @@ def _load() -> str:
         f"({above['lowest']:.1f} to {above['highest']:.1f}); a commit of all that waits takes "
         f"{told['commit_ms']['median']:.1f} ms. Whole episodes, with begins and outcomes: "
         f"{told['whole_requests_per_second']['median']:,.0f} requests per second, {ms('whole')}. The machine's load was "
-        f"{told['loadavg_at_the_start'][0]:.1f} at the start ({source})."
+        f"{told['loadavg_at_the_start'][0]:.1f} at the start{first} ({source})."
     )
 
 

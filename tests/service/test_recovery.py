@@ -227,3 +227,19 @@ def test_a_recommendation_after_a_crash_counts_what_was_spent_before_it(tmp_path
         assert again.decide(name, 1, 1).body == engine.decide(name, 1, 1).body
     engine.finish()
     again.finish()
+
+
+def test_rows_of_another_type_are_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SQLite reads a page that a power loss has torn."""
+    crashed, _ = wandered(tmp_path, "bounds", 0)
+    query = Reader.query
+
+    def torn(reader: Reader, sql: str, values: Any = ()) -> list[Any]:
+        rows = query(reader, sql, values)
+        return [(None, None, None)] * len(rows) if "FROM decision" in sql else rows
+
+    monkeypatch.setattr(Reader, "query", torn)
+    with pytest.raises(InvalidData, match="Restore the last backup"):
+        Engine.open(crashed)

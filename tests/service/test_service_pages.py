@@ -105,6 +105,7 @@ def test_the_commands_of_the_pages_run_in_their_order(tmp_path: Path) -> None:
     assert len(blocks) > 12
     script = "\n".join(["set -eu", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT", *blocks])
     script = re.sub(r"(chary serve run ward)", rf"\1 --port {port}", script).replace(f":{PORT}", f":{port}")
+    script = script.replace("--seconds 10", "--seconds 2")
     folder = tmp_path / "work"
     folder.mkdir()
     environment = {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}

@@ -72,6 +72,7 @@ def test_a_copy_that_finds_no_processor_is_followed_by_one_that_insists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = make(tmp_path, limits={"snapshot_every": 20})
+    monkeypatch.setattr(snapshots, "MODEST", True)
     engine = Engine.open(directory)
     client = Wanderer(engine, Random(0))
     pack = snapshots._pack

@@ -100,7 +100,15 @@ def load(deployment: Deployment, reader: Reader, problem: Problem) -> Loaded:
         InvalidData: if an event that is read was changed.
     """
     with uncollected():
-        return _load(deployment, reader, problem)
+        try:
+            return _load(deployment, reader, problem)
+        except CharyError:
+            raise
+        except UNREADABLE as wrong:
+            raise InvalidData(
+                f"{deployment.database.name!r} must have the rows that were written, got others "
+                f"({type(wrong).__name__}). Restore the last backup."
+            ) from wrong
 
 
 def _load(deployment: Deployment, reader: Reader, problem: Problem) -> Loaded:

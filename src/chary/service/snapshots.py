@@ -29,8 +29,7 @@ from chary.service.points import reached
 _log = logging.getLogger(SERVICE)
 # A copy runs where nobody else wants to. If it has nothing to show after so many seconds it is ended, and the
 # next one runs as a program of low priority: a process cannot take back what it has left to others.
-PATIENT_SECONDS = 5.0
-NICENESS = 10
+MODEST, PATIENT_SECONDS, NICENESS = True, 5.0, 10
 # Seconds after which any copy is ended: it hangs, or has no processor at all.
 LONGEST_SECONDS = 60.0
 
@@ -51,7 +50,7 @@ class Snapshots:
         self._every = every
         self._thread: threading.Thread | None = None
         # Whether a copy leaves the processors to all others.
-        self._modest = True
+        self._modest = MODEST
         # The event that a packed snapshot is of, its digest, and its bytes, until an event names it.
         self._packed: tuple[int, str, bytes] | None = None
 
@@ -148,7 +147,8 @@ def _pack(live: Live, pipe: int, *, modest: bool) -> NoReturn:
             packed.write(live.packed())
         status = 0
     finally:
-        if status:
-            kind, _, trace = sys.exc_info()
+        kind, _, trace = sys.exc_info()
+        # Where the service has ended meanwhile, nobody reads what was packed.
+        if status and kind is not BrokenPipeError:
             _log.error("packing failed", extra={"fields": place_of(kind or SystemExit, trace)})
         os._exit(status)

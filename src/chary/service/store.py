@@ -367,6 +367,8 @@ class Reader:
     def snapshots(self) -> Iterator[Snapshot]:
         """Yield the snapshots, the newest first."""
         for seq, named in self.query("SELECT seq, named FROM snapshot ORDER BY seq DESC"):
+            if type(named) is not int:
+                continue
             parts = self.query("SELECT content FROM part WHERE snapshot = ? ORDER BY number", (seq,))
             # A changed byte in the file can turn bytes into a text; the digest tells that a part is missing.
             whole = b"".join(content for (content,) in parts if type(content) is bytes)

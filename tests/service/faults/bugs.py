@@ -33,6 +33,8 @@ from chary.service.store import Store
 from chary.service.ward import ETA, GRADES, TREATMENTS, todays_rule
 
 CLIENTS, CALLS, PATIENCE = 5, 60, 0.003
+# Bytes of the head of a write-ahead log, which has new salts whenever the log is begun again.
+LOG_HEAD = 32
 # Of the calls of a client: when the operator changes the mode, and when the service is stopped.
 CHANGES: Final = {15: "apprentice", 30: "budgeted"}
 STOP: Final = 48
@@ -137,10 +139,15 @@ class _Client:
         image = self._images / f"{id(self)}-{len(self.images)}"
         image.mkdir(parents=True)
         moment = time.monotonic()
-        # The log after the database: what moved from one to the other meanwhile is in both.
-        for name in ("chary.db", "chary.db-wal"):
-            if (self.folder / name).exists():
-                shutil.copyfile(self.folder / name, image / name)
+        log, copy = self.folder / "chary.db-wal", image / "chary.db-wal"
+        while True:
+            # The log after the database: what moved from one to the other meanwhile is in both, unless the
+            # log was begun again, which gives it another head.
+            head = log.read_bytes()[:LOG_HEAD]
+            shutil.copyfile(self.folder / "chary.db", image / "chary.db")
+            shutil.copyfile(log, copy)
+            if copy.read_bytes()[:LOG_HEAD] == head:
+                break
         self.images.append((moment, image))
 
 

@@ -12,14 +12,16 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.service.faults.disk import Disk, Step, after_power_loss, read_folder, restore
 from tests.service.faults.patients import Attempt, Request, Stay, Ward, answer_of
+from tests.service.faults.serving import shortened
 from tests.service.history import Finding, check
 from tests.service.log import broken_links, facts_of, identify_by
 
@@ -78,11 +80,27 @@ def known_at(attempts: Sequence[Attempt], at: int, base: float) -> list[Attempt]
     return known
 
 
+def damage_of(folder: Path) -> str:
+    """Return what SQLite finds wrong with a database, nothing where it is whole; it is left as it is."""
+    with TemporaryDirectory() as copy:
+        for file in folder.glob("chary.db*"):
+            shutil.copy(file, copy)
+        try:
+            with closing(sqlite3.connect(Path(copy) / "chary.db")) as connection:
+                said = connection.execute("PRAGMA integrity_check").fetchone()[0]
+        except sqlite3.DatabaseError as problem:
+            said = str(problem)
+    return "" if said == "ok" else f"SQLite found: {said}"
+
+
 def after_loss(
     folder: Path, content: dict[str, bytes], attempts: Sequence[Attempt], eta: float, chance: Random
 ) -> Iterator[Finding]:
     """Put a content of the disk into a deployment, open it, and yield what is wrong with it."""
     restore(content, folder)
+    if damage := damage_of(folder):
+        yield Finding("the deployment opens after a power loss", damage)
+        return
     heard = [each for each in attempts if each.status is not None and each.status < 300]
     try:
         engine = Engine.open(folder)
@@ -128,9 +146,10 @@ def pull_the_plug(
             past = []
         before = read_folder(folder)
         with Disk(f"losing-{seed}-{number}") as disk:
-            engine = Engine.open(folder, connection="apsw", vfs=disk.name)
-            ward = work(engine, disk, chance, f"round {number}", calls)
-            engine.finish()
+            with shortened():
+                engine = Engine.open(folder, connection="apsw", vfs=disk.name)
+                ward = work(engine, disk, chance, f"round {number}", calls)
+                engine.finish()
         base = float(number % 4 * 10**7)
         for _ in range(losses):
             at = chance.randrange(len(disk.steps) + 1)

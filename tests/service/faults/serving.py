@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.service.faults import wards
 
-from chary.service import committer, hosting, points
+from chary.service import committer, hosting, points, snapshots
 from chary.service.engine import Engine
 from chary.service.live import Live
 
-# So that a life of half a second meets checkpoints.
-ROWS_PER_CHECKPOINT = 20
+# So that a life of half a second meets checkpoints and snapshots.
+SHORT: tuple[tuple[Any, str, int], ...] = (
+    (committer, "ROWS_PER_CHECKPOINT", 20), (snapshots, "MODEST", False), (snapshots, "NICENESS", 0),
+)  # fmt: skip
 
 
 def serve(directory: str, port: int, point: str | None = None) -> int:
@@ -34,11 +38,20 @@ def plant(point: str) -> None:
 
 
 def shorten() -> None:
-    """Write checkpoints often."""
-    constants: dict[Any, dict[str, int]] = {committer: {"ROWS_PER_CHECKPOINT": ROWS_PER_CHECKPOINT}}
-    for module, values in constants.items():
-        for name, value in values.items():
-            assert hasattr(module, name), name
+    """Do what `shortened` does until the process ends."""
+    for module, name, value in SHORT:
+        setattr(module, name, value)
+
+
+@contextmanager
+def shortened() -> Iterator[None]:
+    """Write checkpoints often, and pack snapshots at once, however busy the processors are."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in SHORT]
+    shorten()
+    try:
+        yield
+    finally:
+        for module, name, value in before:
             setattr(module, name, value)
 
 
