@@ -19,11 +19,8 @@ import numpy as np
 
 from _jobs import RESULTS, ROOT, fill, record, table
 from chary.deep import DeepOptions, DeepSimulation, hiv, plane
-from chary.linear.algebra import steps_left
-from chary.linear.features import Features
+from chary.deep.linear.tested import misfit_of
 from chary.linear.options import linear_model
-from chary.linear.residuals import misfit
-from chary.linear.worlds import Coefficients, Steps
 
 NAME = "linear-deep"
 PROBLEMS = {"hiv": hiv, "plane": plane}
@@ -81,28 +78,14 @@ def run(
         "problem": problem, "learner": learner, "eta": eta, "seed": seed, "episodes": episodes,
         "chains_on": chains, "processor_seconds": seconds, "first_rewards": float(rewards[:50].mean()),
         "last_rewards": float(rewards[-50:].mean()),
-        "misfit": misfit_of(simulation) if learner == "linear" else None,
+        "misfit": tested(simulation) if learner == "linear" else None,
     }  # fmt: skip
 
 
-def misfit_of(simulation: Any) -> dict[str, Any]:
+def tested(simulation: Any) -> dict[str, Any]:
     """Return the residual test of a run's last plan."""
-    state, options = simulation.learner, simulation.options
-    model, d = options.linear, state.frequency.shape[0]
-    held = np.asarray(state.held.rows)[np.asarray(state.held.priority) >= 0.0]
-    no = np.zeros(len(held), dtype=bool)
-    steps = Steps(
-        held[:, :d], held[:, 2 * d].astype(int), held[:, 2 * d + 1], held[:, d : 2 * d],
-        held[:, 2 * d + 2] > 0, held[:, 2 * d + 3].astype(int), no,
-    )  # fmt: skip
-    theta = np.concatenate([np.asarray(state.plan.theta), np.asarray(state.theta)], axis=2)
-    weight = np.array(steps_left(len(theta), options.discount))
-    values = Coefficients(theta, np.zeros((0, 0, 0, 0)), model.low * weight, model.high * weight)
-    scale = float(state.scale)
-    features = Features(
-        "fourier", d, model.features, np.asarray(state.plan.frequency), np.asarray(state.phase), scale
-    )
-    return {**misfit(steps, values, features, model, options.discount)._asdict(), "length_scale": scale}
+    found = misfit_of(simulation.options, simulation.learner)
+    return {**found._asdict(), "length_scale": float(simulation.learner.scale)}
 
 
 def key_of(row: dict[str, Any]) -> list[Any]:

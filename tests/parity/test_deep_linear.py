@@ -172,7 +172,24 @@ def test_a_run_is_judged_and_keeps_its_ledger(simulated: DeepSimulation) -> None
     standing = result.standing
     assert (standing.level, standing.per, standing.probability) == ("credible", "episode", 0.99)
     assert "linear in 6 random Fourier features" in standing.describe()
+    assert "the linear model is untested" in standing.describe()
     assert learner_of(options()).counts(options(), simulated.learner)["plans"] >= 2
+
+
+def test_a_run_whose_residuals_contradict_the_features_promises_nothing(simulated: DeepSimulation) -> None:
+    state: Any = simulated.learner
+    number = 400
+    kept = np.asarray(state.held.rows)
+    assert kept[:, -1].min() >= 0
+    rows = np.repeat(kept[np.asarray(state.held.priority) >= 0.0][:1], number, axis=0)
+    observed = np.random.default_rng(3).normal(size=number)
+    rows[:, 0] = observed
+    rows[:, 2 * state.frequency.shape[0] + 1] = np.where(np.abs(observed) < 0.5, 1.0, -1.0)
+    held = state.held._replace(rows=rows, priority=np.ones(number))
+    found = learner_of(options()).grounds(options(), state._replace(held=held))
+    assert found.contradicted is not None
+    assert found.standing.level == "uncertified"
+    assert "contradicts the features" in found.standing.describe()
 
 
 def test_a_restored_run_goes_on_to_the_bit(simulated: DeepSimulation) -> None:

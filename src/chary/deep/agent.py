@@ -141,7 +141,8 @@ class DeepAgent(StepAPI[Floats, Pinned]):
     @property
     def standing(self) -> Standing:
         """The standing of the budget's promise: networks are not bounds."""
-        return replace(self.options.grounds, logs=self._warmed).standing
+        grounds = learner_of(self.options).grounds(self.options, self._turns.state)
+        return replace(grounds, logs=self._warmed).standing
 
     def _of_shield(self) -> dict[str, Any]:
         is_open = int(self._turns.state.chain.open)

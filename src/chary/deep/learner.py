@@ -303,4 +303,5 @@ NETWORKS = Learner(
     with_explorer=_with_explorer,
     check_plan=_check_plan,
     counts=_counts,
+    grounds=lambda options, state: options.grounds,
 )

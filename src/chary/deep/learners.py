@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from chary.deep.options import DeepOptions
+from chary.standing import Grounds
 
 # The state of any learner: a NamedTuple with the fields that the module names, among others.
 AnyState: TypeAlias = Any
@@ -95,6 +96,8 @@ class Learner(NamedTuple):
         with_explorer: `(options, plan, other)`: the plan with the explorer of another.
         check_plan: `(options, plan, sizes)`: raises a CharyError unless it is a plan of this learner.
         counts: `(options, state)`: what to report of a run besides its chains, by name.
+        grounds: `(options, state)`: everything that the promise of a budget leans on, with the result of any
+            test of it.
     """
 
     losses: tuple[str, ...]
@@ -112,6 +115,7 @@ class Learner(NamedTuple):
     with_explorer: Callable[..., Any]
     check_plan: Callable[..., None]
     counts: Callable[..., dict[str, int]]
+    grounds: Callable[..., Grounds]
 
 
 def learner_of(options: DeepOptions) -> Learner:

@@ -451,4 +451,5 @@ ENSEMBLE = Learner(
     with_explorer=with_explorer,
     check_plan=check_plan,
     counts=counts,
+    grounds=lambda options, state: options.grounds,
 )

@@ -25,6 +25,7 @@ from chary.deep.linear.memory import (
     scale_of,
     taught,
 )
+from chary.deep.linear.tested import grounds
 from chary.deep.options import DeepOptions
 from chary.deep.shielding import ChainState, first_chain
 from chary.errors import InvalidData, InvalidSetting
@@ -364,4 +365,5 @@ LINEAR = Learner(
     with_explorer=with_explorer,
     check_plan=check_plan,
     counts=counts,
+    grounds=grounds,
 )

@@ -216,6 +216,7 @@ class DeepSimulation:
             held_out=held_out,
             chains=chain_counts(self.learner.chain),
             counts=learner_of(self.options).counts(self.options, self.learner),
+            grounds=learner_of(self.options).grounds(self.options, self.learner),
         )
 
     def _log(self) -> EpisodeLog:

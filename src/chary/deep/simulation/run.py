@@ -15,7 +15,7 @@ from chary.deep.environment import Environment
 from chary.deep.loop import EpisodeLog
 from chary.deep.options import DeepOptions
 from chary.deep.simulation.audit import EpisodeAudit
-from chary.standing import Standing
+from chary.standing import Grounds, Standing
 
 # Columns of held-out episodes: how many actions were audited, and how many of their charges sufficed.
 COVERAGE = ("deviations", "covered")
@@ -55,6 +55,7 @@ class DeepRun:
         held_out: The truth about an episode held out after each of them, with random deviations.
         chains: Meta-rollouts started, finished and abandoned, and episodes in which none moved.
         counts: What else the learner counted, by name, such as its retreats to better networks.
+        grounds: Everything that the promise of the budget leans on, with the result of any test of it.
     """
 
     environment: Environment
@@ -69,6 +70,7 @@ class DeepRun:
     held_out: EpisodeAudit
     chains: Mapping[str, int]
     counts: Mapping[str, int] = field(default_factory=dict)
+    grounds: Grounds = field(default_factory=Grounds)
 
     @property
     def ledgers(self) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class DeepRun:
         if number:
             told.append(f"ledgers covered the true deficit in {covered} of {number} audited episodes")
         found = "; ".join(each for each in told if each) or None
-        return replace(self.options.grounds, coverage=found).standing
+        return replace(self.grounds, coverage=found).standing
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return everything by name: (K, ...) for every episode, (n,) for audited ones.
