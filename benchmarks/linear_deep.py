@@ -57,10 +57,12 @@ def options_of(problem: str, learner: str, eta: float, episodes: int, chains: bo
     return DeepOptions(learner="ensemble", **ENSEMBLES[problem], **shared)
 
 
-def run(problem: str, learner: str, eta: float, seed: int, episodes: int, chains: bool) -> dict[str, Any]:
+def run(
+    problem: str, learner: str, eta: float, seed: int, episodes: int, chains: bool, audit_every: int
+) -> dict[str, Any]:
     """Return the summary of one run."""
     options = options_of(problem, learner, eta, episodes, chains)
-    simulation = DeepSimulation(PROBLEMS[problem](), options, seed=seed)
+    simulation = DeepSimulation(PROBLEMS[problem](), options, seed=seed, audit_every=audit_every)
     simulation.start()
     simulation.advance()
     began, before = time.process_time(), simulation.done
@@ -153,11 +155,12 @@ def main() -> None:
     parser.add_argument("--etas", type=float, nargs="+", default=[60.0])
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--chains", action="store_true")
+    parser.add_argument("--audit-every", type=int, default=10)
     told = parser.parse_args()
     path = RESULTS / f"{NAME}.json"
     for seed in told.seeds:
         for eta in told.etas:
-            found = run(told.problem, told.learner, eta, seed, told.episodes, told.chains)
+            found = run(told.problem, told.learner, eta, seed, told.episodes, told.chains, told.audit_every)
             runs = json.loads(path.read_text())["runs"] if path.exists() else []
             runs = [row for row in runs if key_of(row) != key_of(found)]
             record(NAME, {"models": MODELS, "runs": [*runs, found]})

@@ -36,9 +36,11 @@ def hiv(within: Path = REPRODUCTIONS) -> str:
 {markdown(["maximum discounted return, millions", "here", "the paper"], by_entry)}
 
 {judged(s, within) if "signed_deficit" in s.rows[0] else UNJUDGED}
+{NETWORKS if (within / "hiv-networks").is_dir() else ""}"""
+
+
+NETWORKS = """The whole experiment as it was before there was an ensemble, 120 runs with all neighbours and studies, is kept in [hiv-networks](hiv-networks/README.md): `chary` there is the agent `paper` of today.
 """
-
-
 UNJUDGED = """These results are those of an earlier version, which judged an episode by the sum of signed gaps, so that a gain paid for a loss. Its violations are not those of
 eq. (1), and its verdicts on them are void until the experiment is run again."""
 
