@@ -30,6 +30,11 @@ def _of(name: str) -> tuple[dict[str, Any], str]:
     return told, f"`{told['command']}`, [recorded](../benchmarks/results/{file})"
 
 
+def _first(told: dict[str, Any]) -> str:
+    """Return what is to be said of a measurement that had the processors before other programs."""
+    return "" if told["scheduling"] == "other" else ", where its other programs had to wait (`chrt -r 1`)"
+
+
 def _kills() -> str:
     told, source = _of("kills")
     named = sum(n for where, n in told["where"].items() if "random" not in where)
@@ -68,7 +73,7 @@ def _load() -> str:
         return f"{latency['p50_ms']:.1f} ms in the median and {latency['p99_ms']:.1f} ms at 99 %"
 
     above = told["commits_above_trivial"]
-    first = "" if told["scheduling"] == "other" else ", and its other programs had to wait (`chrt -r 1`)"
+    first = _first(told)
     return (
         f"- **Load**, {told['clients']} clients on two cores that they share with the service: "
         f"{told['decisions_per_second']['median']:,.0f} durable decisions per second, {ms('decide')}, against "
@@ -98,7 +103,7 @@ def _restart() -> str:
     findings = len(verified["findings"]) + len(replayed["findings"])
     return (
         f"- **Restart** with {told['events']:,} events, {told['events_after_the_newest_snapshot']:,} of them after the "
-        f"newest snapshot, at a load of {told['loadavg_at_the_start'][0]:.0f}: {slowest:.2f} s until it answers, the "
+        f"newest snapshot, at a load of {told['loadavg_at_the_start'][0]:.0f}{_first(told)}: {slowest:.2f} s until it answers, the "
         f"slowest of {len(told['starts'])}. Checking all hashes and tables (`verify`) takes {verified['seconds']:.0f} s, "
         f"making all {replayed['decisions']:,} decisions once more (`replay`) {replayed['seconds']:.0f} s: {findings} "
         f"findings ({source})."

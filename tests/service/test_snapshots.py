@@ -18,6 +18,7 @@ from chary.service import snapshots
 from chary.service.deployment import Deployment
 from chary.service.engine import Engine
 from chary.service.live import Live
+from chary.service.store import Reader
 from chary.service.verify import verify
 
 
@@ -29,11 +30,10 @@ def test_a_snapshot_is_the_state_of_one_moment_while_decisions_go_on(tmp_path: P
     at, then = engine.head, engine._live.packed()
     engine._snapshots.now(engine._live)
     client.requests(50)
-    engine._snapshots.finish()
-    packed = engine._snapshots._packed
-    assert packed is not None
-    assert (packed[0], packed[2]) == (at, then)
     engine.finish()
+    reader = Reader(Deployment.open(directory).database)
+    assert [each.content for each in reader.snapshots() if each.seq == at] == [then]
+    reader.close()
     assert verify(directory).is_whole
 
 

@@ -23,7 +23,7 @@ from chary.service.committer import Committer, Snapshot
 from chary.service.events import Fresh, Snapshotted, encode
 from chary.service.live import Live
 from chary.service.logs import SERVICE, place_of
-from chary.service.memory import uncollected
+from chary.service.memory import give_back, uncollected
 from chary.service.points import reached
 
 _log = logging.getLogger(SERVICE)
@@ -99,6 +99,7 @@ class Snapshots:
             _log.error("no snapshot", extra={"fields": {"reason": f"its process ended with {status}"}})
         else:
             self._packed = seq, hashlib.sha256(content).hexdigest(), content
+        give_back()
 
     def name(self, live: Live) -> None:
         """Queue the event that names the digest of a packed snapshot, and after it the snapshot itself."""
