@@ -1,7 +1,8 @@
-"""Two options of posterior worlds, tried on seeds from 1000 on: tables of docs/worlds-measured.md.
+"""Three options of posterior worlds, tried on seeds from 1000 on: tables of docs/worlds-measured.md.
 
-python benchmarks/worlds_remedies.py --part risk       a larger risk after five random episodes
-python benchmarks/worlds_remedies.py --part patience   how long chains wait on ICU-Sepsis
+python benchmarks/worlds_remedies.py --part risk          a larger risk after five random episodes
+python benchmarks/worlds_remedies.py --part world_prior   one prior in place of `auto`
+python benchmarks/worlds_remedies.py --part patience      how long chains wait on ICU-Sepsis
 
 All else is as by default. Runs that benchmarks/results/worlds-remedies.json has are not played again.
 """
@@ -20,20 +21,22 @@ from worlds import BUDGETS, EPISODES
 NAME = "worlds-remedies"
 RISKS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.35, 0.5)
 SMALL = ("corridor", "inventory", "riverswim")
+PRIORS = ("flat", "shrunk")
 PATIENCE = (100, 300, 1_000, 3_000, None)
+SMALL_PARTS: dict[str, tuple[Any, ...]] = {"risk": RISKS, "world_prior": PRIORS}
 # What tells one run from another.
-KEY = ("part", "problem", "seed", "risk", "patience")
+KEY = ("part", "problem", "seed", "risk", "world_prior", "patience")
 
 
 def jobs(part: str) -> list[dict[str, Any]]:
     """Return the runs of a part."""
-    if part == "risk":
+    if part in SMALL_PARTS:
         return [
             {
                 "part": part, "problem": problem, "seed": seed, "episodes": EPISODES, "warmup": 5,
-                "settings": {"eta": BUDGETS[problem], "risk": risk},
+                "settings": {"eta": BUDGETS[problem], part: value},
             }
-            for problem in SMALL for risk in RISKS for seed in range(1000, 1010)
+            for problem in SMALL for value in SMALL_PARTS[part] for seed in range(1000, 1010)
         ]  # fmt: skip
     return [
         {
@@ -67,16 +70,17 @@ def play(job: str) -> dict[str, Any]:
     }
 
 
-def risk_table(runs: list[dict[str, Any]]) -> str:
-    """Return mean regret and violations by problem and risk."""
+def small_table(part: str, runs: list[dict[str, Any]]) -> str:
+    """Return mean regret and violations by problem and value of the option."""
 
-    def cell(problem: str, risk: float) -> str:
-        rows = [row for row in runs if (row["problem"], row["risk"]) == (problem, risk)]
+    def cell(problem: str, value: Any) -> str:
+        rows = [row for row in runs if (row["problem"], row[part]) == (problem, value)]
         regret, broken = (np.mean([row[name] for row in rows]) for name in ("regret", "violations_per_1000"))
         return f"{regret:.0f}; {broken:.1f}"
 
-    rows = [[problem, *(cell(problem, risk) for risk in RISKS)] for problem in SMALL]
-    return table(["regret; violations per 1,000", *(f"risk {risk:g}" for risk in RISKS)], rows)
+    values = SMALL_PARTS[part]
+    rows = [[problem, *(cell(problem, value) for value in values)] for problem in SMALL]
+    return table(["regret; violations per 1,000", *(f"{part} {value}" for value in values)], rows)
 
 
 def patience_table(runs: list[dict[str, Any]]) -> str:
@@ -93,7 +97,7 @@ def patience_table(runs: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Play what is missing of a part, record it, and fill in its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--part", choices=("risk", "patience"), required=True)
+    parser.add_argument("--part", choices=(*SMALL_PARTS, "patience"), required=True)
     part = parser.parse_args().part
     path = RESULTS / f"{NAME}.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() else []
@@ -101,7 +105,7 @@ def main() -> None:
     kept += play_all([job for job in wanted if key(job) not in known], worker=play)
     record(NAME, {"runs": kept})
     runs = [row for row in kept if row["part"] == part]
-    text = risk_table(runs) if part == "risk" else patience_table(runs)
+    text = patience_table(runs) if part == "patience" else small_table(part, runs)
     print(text)
     fill(ROOT / "docs" / "worlds-measured.md", f"{NAME}-{part}", text)
 
